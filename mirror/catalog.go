@@ -1,0 +1,285 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceover-mirror/onceover/topology"
+)
+
+// catalog finds the topics of a flow and prepares their targets. refresh is
+// called by the flow's own goroutine only.
+type catalog struct {
+	flow     *topology.Flow
+	src, dst *kadm.Client // dst is nil for a sink other than Kafka
+	// sameCluster: targets are left out of the sources.
+	sameCluster bool
+	// readOnly: nothing is created or altered.
+	readOnly bool
+
+	created map[string]bool // targets made by this process
+}
+
+// route is a source topic that is ready to be copied.
+type route struct {
+	topic, target string
+	id            [16]byte
+	partitions    int
+}
+
+// view is what one refresh found.
+type view struct {
+	states    []TopicState // every matching topic, sorted
+	ready     map[string]route
+	compacted []string // matching topics with a compact policy
+}
+
+// portable are the topic configs that travel, where somebody set them at the
+// source's topic or broker. message.timestamp.type is not among them: targets
+// take CreateTime, so that the source's times are kept (ADR 0005).
+var portable = []string{
+	"cleanup.policy", "compression.type", "max.message.bytes", "retention.ms", "retention.bytes",
+	"delete.retention.ms", "min.compaction.lag.ms", "max.compaction.lag.ms",
+}
+
+// refresh looks at both clusters. The error is one that concerns all topics;
+// what concerns one stands in its state.
+func (c *catalog) refresh(ctx context.Context, stopped map[string]string) (*view, error) {
+	all, err := c.src.ListTopics(kadm.WithAuthorizedOps(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("list topics of %s: %w", c.flow.From, err)
+	}
+	v := &view{ready: map[string]route{}}
+	targets := map[string][]string{}
+	var sources []string
+	for _, name := range all.Names() {
+		if c.flow.Match(name) && !(c.sameCluster && c.isOwnTarget(all, name)) {
+			sources = append(sources, name)
+			to := c.flow.TargetTopic(name)
+			targets[to] = append(targets[to], name)
+		}
+	}
+	cfgs, err := c.configs(ctx, sources)
+	if err != nil {
+		return nil, err
+	}
+	have, err := c.targets(ctx, slices.Collect(maps.Keys(targets)))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range sources {
+		st := TopicState{Topic: name, Target: c.flow.TargetTopic(name)}
+		rt := route{topic: name, target: st.Target, id: all[name].ID, partitions: len(all[name].Partitions)}
+		if compacts(cfgs[name]["cleanup.policy"]) {
+			v.compacted = append(v.compacted, name)
+		}
+		err := c.judge(ctx, all[name], targets[st.Target], stopped[name], cfgs[name], have, &rt)
+		if err != nil {
+			st.Reason, st.Hint = err.Error(), hintOf(err)
+		} else {
+			st.Ready = true
+			v.ready[name] = rt
+		}
+		v.states = append(v.states, st)
+	}
+	return v, nil
+}
+
+// isOwnTarget reports whether name is what the flow makes of another topic.
+func (c *catalog) isOwnTarget(all kadm.TopicDetails, name string) bool {
+	for other := range all {
+		if other != name && c.flow.Match(other) && c.flow.TargetTopic(other) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// judge decides whether one topic can be copied, and makes its target ready.
+func (c *catalog) judge(ctx context.Context, src kadm.TopicDetail, rivals []string, stop string, cfg map[string]string, have kadm.TopicDetails, rt *route) error {
+	switch {
+	case stop != "":
+		return &hinted{errors.New(stop), "mend the cause, then: mirror resume --flow " + c.flow.Name + " --topic " + src.Topic}
+	case src.Err != nil:
+		return fmt.Errorf("source topic: %w", src.Err)
+	case len(src.Partitions) == 0:
+		return errors.New("source topic reports no partitions")
+	case len(rivals) > 1:
+		return &hinted{fmt.Errorf("%d source topics have the target %s: %s", len(rivals), rt.target, some(rivals)), "change rename or exclude all but one"}
+	case denied(src.AuthorizedOperations, kmsg.ACLOperationRead):
+		return &hinted{fmt.Errorf("not permitted: READ on %s", c.flow.From), "grant READ on TOPIC " + src.Topic}
+	case c.dst == nil:
+		return nil
+	}
+	dst, ok := have[rt.target]
+	if !ok || errors.Is(dst.Err, kerr.UnknownTopicOrPartition) {
+		return c.create(ctx, src, rt, cfg)
+	}
+	if dst.Err != nil {
+		return fmt.Errorf("target topic %s: %w", rt.target, dst.Err)
+	}
+	if denied(dst.AuthorizedOperations, kmsg.ACLOperationWrite) {
+		return &hinted{fmt.Errorf("not permitted: WRITE on %s", c.flow.To), "grant WRITE on TOPIC " + rt.target}
+	}
+	if len(dst.Partitions) < rt.partitions {
+		return c.grow(ctx, dst, rt)
+	}
+	for p := range int32(rt.partitions) {
+		if d, ok := dst.Partitions[p]; !ok || d.Leader < 0 {
+			return fmt.Errorf("target partition %s[%d] has no leader", rt.target, p)
+		}
+	}
+	return nil
+}
+
+// denied reports whether the broker says that the operation is not permitted.
+// A broker that says nothing (no authorizer, or before 2.3) denies nothing.
+func denied(ops []kadm.ACLOperation, need kmsg.ACLOperation) bool {
+	return len(ops) > 0 && !slices.Contains(ops, need) && !slices.Contains(ops, kmsg.ACLOperationAll)
+}
+
+// create makes the target topic with its configs in the same request, so that
+// no record arrives before them. It is ready at the next refresh, or now when
+// the broker shows it already.
+func (c *catalog) create(ctx context.Context, src kadm.TopicDetail, rt *route, cfg map[string]string) error {
+	if !c.flow.Create.Enabled {
+		return &hinted{fmt.Errorf("target topic %s does not exist", rt.target), "create it, or set create.enabled: true"}
+	}
+	if c.readOnly {
+		return fmt.Errorf("target topic %s does not exist yet", rt.target)
+	}
+	if c.created[rt.target] {
+		// Made by this process and gone since: somebody deleted it.
+		return &hinted{fmt.Errorf("target topic %s was deleted", rt.target), "create it again, or restart the mirror to have it made"}
+	}
+	ct := kadm.StringPtr("CreateTime")
+	configs := map[string]*string{"message.timestamp.type": ct}
+	for _, k := range portable {
+		if v, ok := cfg[k]; ok {
+			configs[k] = &v
+		}
+	}
+	resp, err := c.dst.CreateTopic(ctx, int32(rt.partitions), c.flow.Create.ReplicationFactor, configs, rt.target)
+	if err == nil {
+		err = resp.Err
+	}
+	switch {
+	case err == nil:
+		if c.created == nil {
+			c.created = map[string]bool{}
+		}
+		c.created[rt.target] = true
+	case errors.Is(err, kerr.TopicAlreadyExists): // another process was faster
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+		return &hinted{fmt.Errorf("not permitted: CREATE of topic %s on %s", rt.target, c.flow.To), "grant CREATE on TOPIC " + rt.target + ", or create it with " + strconv.Itoa(rt.partitions) + " partitions"}
+	default:
+		return &hinted{fmt.Errorf("create target topic %s: %w", rt.target, withMessage(err, &resp.ErrMessage)), "tried again at each refresh"}
+	}
+	return c.await(ctx, rt)
+}
+
+// grow adds the partitions that the target lacks.
+func (c *catalog) grow(ctx context.Context, dst kadm.TopicDetail, rt *route) error {
+	fewer := fmt.Errorf("target topic %s has %d partitions, the source %d", rt.target, len(dst.Partitions), rt.partitions)
+	if !c.flow.Create.Enabled {
+		return &hinted{fewer, "add partitions, or set create.enabled: true"}
+	}
+	if c.readOnly {
+		return fewer
+	}
+	resp, err := c.dst.UpdatePartitions(ctx, rt.partitions, rt.target)
+	if err == nil {
+		err = resp.Error()
+	}
+	switch {
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+		return &hinted{fewer, "grant ALTER on TOPIC " + rt.target + ", or add the partitions"}
+	case err != nil && !errors.Is(err, kerr.InvalidPartitions): // InvalidPartitions: another process was faster
+		return fmt.Errorf("add partitions to %s: %w", rt.target, err)
+	}
+	return c.await(ctx, rt)
+}
+
+// await waits until every partition of a new target shows a leader.
+func (c *catalog) await(ctx context.Context, rt *route) error {
+	var last error
+	for try := 1; try <= 8; try++ {
+		have, err := c.dst.ListTopics(ctx, rt.target)
+		switch d := have[rt.target]; {
+		case err != nil:
+			last = err
+		case d.Err != nil:
+			last = d.Err
+		default:
+			led := 0
+			for p := range int32(rt.partitions) {
+				if pd, ok := d.Partitions[p]; ok && pd.Leader >= 0 && pd.Err == nil {
+					led++
+				}
+			}
+			if led == rt.partitions {
+				return nil
+			}
+			last = fmt.Errorf("%d of %d partitions have a leader", led, rt.partitions)
+		}
+		if err := sleep(ctx, backoff(try, 20*time.Millisecond, 500*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("target topic %s is being created: %w", rt.target, last)
+}
+
+// configs reads what is portable of the source topics. Topics whose configs
+// may not be read are created with the target's defaults.
+func (c *catalog) configs(ctx context.Context, topics []string) (map[string]map[string]string, error) {
+	out := map[string]map[string]string{}
+	if len(topics) == 0 {
+		return out, nil
+	}
+	rcs, err := c.src.DescribeTopicConfigs(ctx, topics...)
+	if err != nil && len(rcs) == 0 {
+		var auth *kadm.AuthError
+		if errors.As(err, &auth) {
+			return out, nil
+		}
+		return nil, fmt.Errorf("describe configs of topics of %s: %w", c.flow.From, err)
+	}
+	for _, rc := range rcs {
+		if rc.Err != nil {
+			continue
+		}
+		m := map[string]string{}
+		for _, cfg := range rc.Configs {
+			if cfg.Value != nil && cfg.Source != kmsg.ConfigSourceDefaultConfig && slices.Contains(portable, cfg.Key) {
+				m[cfg.Key] = *cfg.Value
+			}
+		}
+		out[rc.Name] = m
+	}
+	return out, nil
+}
+
+func (c *catalog) targets(ctx context.Context, names []string) (kadm.TopicDetails, error) {
+	if c.dst == nil || len(names) == 0 {
+		return nil, nil
+	}
+	have, err := c.dst.ListTopics(kadm.WithAuthorizedOps(ctx), names...)
+	if err != nil {
+		return nil, fmt.Errorf("list topics of %s: %w", c.flow.To, err)
+	}
+	return have, nil
+}
+
+func compacts(policy string) bool {
+	return slices.ContainsFunc(strings.Split(policy, ","), func(p string) bool { return strings.TrimSpace(p) == "compact" })
+}

@@ -1,0 +1,398 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceover-mirror/onceover/topology"
+	"github.com/onceover-mirror/onceover/txn"
+)
+
+// flow runs one declared flow in this process. run is its one long role; the
+// goroutines that it starts are waited for before it returns.
+type flow struct {
+	def      *topology.Flow
+	settings *topology.Resolved
+	opts     *Options
+	log      *slog.Logger
+	board    *board
+	written  *writtenSet
+
+	// Set by prepare, constant afterwards.
+	src, dst       *kgo.Client
+	srcCap, dstCap *txn.Capabilities // dstCap is nil for a sink other than Kafka
+	decision       decision
+	group          settledSettings
+	cat            *catalog
+
+	mu      sync.Mutex
+	readers map[int]reader    // by lane
+	ready   map[string]route  // topics being copied
+	blocked map[string]error  // by the target or source, until a refresh finds them permitted
+	stopped map[string]string // share: topic -> reason
+	parts   map[place]string  // partition: stopped, with reason
+	owed    map[string]stopRecord
+	absent  map[string]int  // refreshes in a row that did not show the topic
+	members map[string]bool // ids of every share member that this process ever had
+	wake    chan struct{}
+
+	lost []lostRange // to be copied by offset; the lag watcher's own
+}
+
+func newFlow(m *Mirror, def *topology.Flow) (*flow, error) {
+	settings, err := m.opts.Topology.Resolve(def)
+	if err != nil {
+		return nil, err
+	}
+	log := m.opts.Log.With("flow", def.Name)
+	to := def.To
+	if def.Sink != nil && def.Sink.File != nil {
+		to = "file " + def.Sink.File.Path
+	}
+	return &flow{
+		def: def, settings: settings, opts: &m.opts, log: log,
+		board:   newBoard(def.Name, def.From, to, &m.opts.Observer, log),
+		written: &writtenSet{}, readers: map[int]reader{}, ready: map[string]route{},
+		blocked: map[string]error{}, stopped: map[string]string{}, parts: map[place]string{},
+		owed: map[string]stopRecord{}, absent: map[string]int{}, wake: make(chan struct{}, 1), members: map[string]bool{},
+	}, nil
+}
+
+// run copies until ctx ends, or until the flow is refused. It prepares first;
+// clusters that can't be reached are waited for.
+func (f *flow) run(ctx context.Context) (err error) {
+	f.board.phase(FlowStarting, "", "")
+	defer func() {
+		var refusal *Refusal
+		switch {
+		case errors.As(err, &refusal):
+			refusal.Flow = f.def.Name
+			f.board.phase(FlowStopped, refusal.Problem, refusal.Hint)
+		case err != nil:
+			f.board.phase(FlowStopped, err.Error(), hintOf(err))
+		default:
+			f.board.phase(FlowStopped, "", "")
+		}
+	}()
+	defer f.closeClients()
+	if err := f.prepare(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	// Work begun is finished after ctx ends, within the shutdown limit.
+	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	var late *time.Timer
+	stopLate := context.AfterFunc(ctx, func() {
+		f.board.phase(FlowStopping, "", "")
+		late = time.AfterFunc(f.def.Limits.Shutdown, func() {
+			cancel(fmt.Errorf("not finished within the shutdown limit of %v", f.def.Limits.Shutdown))
+		})
+	})
+	defer func() {
+		if !stopLate() && late != nil {
+			late.Stop()
+		}
+	}()
+
+	lanes, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var wg sync.WaitGroup
+	for n := range f.def.Lanes {
+		wg.Go(func() {
+			if err := f.keepLane(lanes, work, n); err != nil {
+				fail(err)
+			}
+		})
+	}
+	wg.Go(func() { f.watchTopics(lanes) })
+	wg.Go(func() { f.watchLag(lanes) })
+	wg.Wait()
+	if err := f.writeOwed(work); err != nil {
+		f.log.Warn("a stop is not kept; it will be found again", "reason", err)
+	}
+	if cause := context.Cause(lanes); ctx.Err() == nil && cause != nil {
+		return cause
+	}
+	return nil
+}
+
+// keepLane runs a lane, and runs it anew after a failure, until ctx ends or it
+// is refused.
+func (f *flow) keepLane(ctx, work context.Context, n int) error {
+	name := fmt.Sprintf("lane %d", n)
+	for fails := 0; ctx.Err() == nil; {
+		began := time.Now()
+		err := f.oneLane(ctx, work, n, name)
+		var refusal *Refusal
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return nil
+		case errors.As(err, &refusal):
+			return err
+		}
+		if time.Since(began) > time.Minute {
+			fails = 0
+		}
+		fails++
+		f.board.trouble(name, err)
+		if sleep(ctx, backoff(fails, 200*time.Millisecond, 10*time.Second)) != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// oneLane is the life of one lane: open the sink, join, copy, leave.
+func (f *flow) oneLane(ctx, work context.Context, n int, name string) (err error) {
+	sink, err := f.newSink(n)
+	if err != nil {
+		return err
+	}
+	// The target is known to take writes before anything is acquired: a
+	// restart while it is down costs no record a delivery.
+	if err := sink.Open(ctx); err != nil {
+		return fmt.Errorf("open target: %w", err)
+	}
+	defer func() {
+		if cerr := sink.Close(work); cerr != nil && err == nil {
+			err = fmt.Errorf("close target: %w", cerr)
+		}
+	}()
+	rd, err := f.newReader(name)
+	if err != nil {
+		return err
+	}
+	f.addReader(n, rd)
+	defer f.dropReader(n)
+	f.board.lanes(1)
+	defer f.board.lanes(-1)
+	defer func() {
+		// However the lane ends, it leaves in an orderly way.
+		bye, cancel := context.WithTimeout(work, min(10*time.Second, f.def.Limits.Shutdown))
+		defer cancel()
+		if cerr := rd.close(bye); cerr != nil {
+			f.log.Info("group not left in order; what was held comes back when the locks or the session end", "lane", name, "reason", cerr)
+		}
+	}()
+	f.board.trouble(name, nil)
+	l := &lane{name: name, flow: f, reader: rd, sink: sink, chain: f.chain()}
+	return l.run(ctx, work)
+}
+
+func (f *flow) addReader(n int, r reader) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.readers[n] = r
+	if sr, ok := r.(*shareReader); ok {
+		f.members[sr.member] = true
+	}
+	r.setTopics(slices.Collect(maps.Keys(f.ready)))
+}
+
+func (f *flow) dropReader(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.readers, n)
+}
+
+// subscribe tells every lane what to read. f.mu is held.
+func (f *flow) subscribe() {
+	topics := slices.Collect(maps.Keys(f.ready))
+	for _, r := range f.readers {
+		r.setTopics(topics)
+	}
+}
+
+// copies reports whether the flow still copies a partition.
+func (f *flow) copies(topic string, partition int32) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.ready[topic]; !ok {
+		return false
+	}
+	_, stopped := f.parts[place{topic, partition}]
+	return !stopped
+}
+
+// block takes a topic out of the flow until a refresh finds it permitted.
+func (f *flow) block(topic string, err error) {
+	f.mu.Lock()
+	_, was := f.blocked[topic]
+	f.blocked[topic] = err
+	delete(f.ready, topic)
+	f.subscribe()
+	f.mu.Unlock()
+	if !was {
+		f.log.Warn("topic not copied", "topic", topic, "reason", err, "hint", hintOf(err))
+	}
+	f.refreshSoon()
+}
+
+func (f *flow) refreshSoon() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// stop ends a partition because of a record. A share reader owns no partition:
+// there the topic leaves every member's subscription, which is kept at the
+// source until a person resumes it.
+func (f *flow) stop(topic string, partition int32, offset int64, err error) {
+	reason := fmt.Sprintf("%s[%d] stopped at offset %d: %v", topic, partition, offset, err)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.decision.reader != topology.ReaderShare {
+		if _, ok := f.parts[place{topic, partition}]; !ok {
+			f.parts[place{topic, partition}] = reason
+			f.board.stop(topic, partition, reason, "mend the cause and restart the mirror, or set on_error: skip")
+		}
+		return
+	}
+	if _, ok := f.stopped[topic]; ok {
+		return
+	}
+	f.stopped[topic] = reason
+	f.owed[topic] = stopRecord{Partition: partition, Offset: offset, Reason: reason}
+	delete(f.ready, topic)
+	f.subscribe()
+	f.board.stop(topic, partition, reason, "mend the cause, then: mirror resume --flow "+f.def.Name+" --topic "+topic)
+	f.refreshSoon()
+}
+
+// unreadable decides on data that can't be decoded.
+func (f *flow) unreadable(topic string, partition int32, offset int64, err error) bool {
+	err = fmt.Errorf("the data can't be decoded: %w", err)
+	if f.def.OnError == topology.OnErrorSkip && offset >= 0 {
+		f.board.left(topic, partition, leftSkipped, 1)
+		f.log.Warn("unreadable data skipped", "topic", topic, "partition", partition, "offset", offset, "reason", err)
+		return true
+	}
+	f.stop(topic, partition, offset, err)
+	return false
+}
+
+// watchTopics looks again at topics, partitions and stops at each refresh.
+func (f *flow) watchTopics(ctx context.Context) {
+	last := time.Now()
+	for {
+		timer := time.NewTimer(f.def.Limits.Refresh)
+		select {
+		case <-timer.C:
+		case <-f.wake:
+			// Somebody found a topic that can't be copied; but a topic that
+			// flaps must not turn into a storm.
+			if sleep(ctx, time.Until(last.Add(time.Second))) != nil {
+				timer.Stop()
+				return
+			}
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+		last = time.Now()
+		err := f.refresh(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		f.board.trouble("refresh", err)
+	}
+}
+
+// refresh brings the set of topics up to date.
+func (f *flow) refresh(ctx context.Context) error {
+	if err := f.syncStops(ctx); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	stopped := maps.Clone(f.stopped)
+	f.mu.Unlock()
+	v, err := f.cat.refresh(ctx, stopped)
+	if err != nil {
+		return err
+	}
+	f.adopt(v)
+	return nil
+}
+
+// adopt makes a view the flow's own. A topic that one answer leaves out stays:
+// it is gone when three in a row leave it out.
+func (f *flow) adopt(v *view) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen := map[string]bool{}
+	for i := range v.states {
+		st := &v.states[i]
+		seen[st.Topic] = true
+		delete(f.absent, st.Topic)
+		if f.decision.reader == topology.ReaderShare && f.def.Ordered != topology.OrderedFalse && slices.Contains(v.compacted, st.Topic) {
+			st.Ready = false
+			st.Reason, st.Hint = "a compacted topic needs order, which read: share does not keep", "give it a flow with ordered: true, or restart the mirror, or set ordered: false"
+			delete(v.ready, st.Topic)
+		}
+		if st.Ready {
+			delete(f.blocked, st.Topic)
+		}
+	}
+	for topic, rt := range f.ready {
+		if seen[topic] {
+			continue
+		}
+		if f.absent[topic]++; f.absent[topic] < 3 {
+			v.ready[topic] = rt
+			v.states = append(v.states, TopicState{Topic: topic, Target: rt.target, Ready: true})
+		}
+	}
+	f.ready = v.ready
+	for topic := range f.stopped {
+		delete(f.ready, topic)
+	}
+	f.subscribe()
+	f.board.setTopics(v.states)
+	switch {
+	case len(v.states) == 0:
+		f.board.phase(FlowWaiting, "no topic of "+f.def.From+" matches", "see topics.include and topics.exclude, and DESCRIBE rights at the source")
+	case len(f.ready) == 0:
+		f.board.phase(FlowWaiting, fmt.Sprintf("none of %d matching topics can be copied: %s", len(v.states), v.states[0].Reason), v.states[0].Hint)
+	default:
+		f.board.phase(FlowRunning, "", "")
+	}
+}
+
+func (f *flow) closeClients() {
+	for _, cl := range []*kgo.Client{f.src, f.dst} {
+		if cl != nil {
+			cl.Close()
+		}
+	}
+}
+
+func (f *flow) admin() *kadm.Client { return kadm.NewClient(f.src) }
+
+// sleep waits for d, or for ctx to end, and returns its error then.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,248 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceover-mirror/onceover/topology"
+	"github.com/onceover-mirror/onceover/transform"
+	"github.com/onceover-mirror/onceover/txn"
+)
+
+// askTimeout bounds one attempt at asking a cluster something.
+const askTimeout = 15 * time.Second
+
+// prepare examines both clusters, decides how to run, and sets up what the
+// reader needs. It waits for clusters that can't be reached and returns an
+// error only for a *Refusal or the end of ctx.
+func (f *flow) prepare(ctx context.Context) error {
+	if err := f.open(); err != nil {
+		return err
+	}
+	if err := f.insist(ctx, f.probe); err != nil {
+		return err
+	}
+	f.cat = f.newCatalog()
+	var v *view
+	look := func(ctx context.Context) (err error) {
+		v, err = f.cat.refresh(ctx, nil)
+		return err
+	}
+	if err := f.insist(ctx, look); err != nil {
+		return err
+	}
+	d, refusal := decide(f.def, f.settings, f.srcCap, f.dstCap, v.compacted)
+	if refusal != nil {
+		return refusal
+	}
+	f.decision = d
+	if d.reader == topology.ReaderShare {
+		err := f.insist(ctx, f.setGroup)
+		var refusal *Refusal
+		if errors.As(err, &refusal) && f.settings.Read == topology.ReaderAuto {
+			// Share groups are there but can't be set up as they must be.
+			f.decision.reader = topology.ReaderPartition
+			f.decision.serverAssignor = f.srcCap.ConsumerProtocol() && f.settings.Protocol != "classic"
+			f.decision.why = "share groups can't be used here: " + refusal.Problem
+		} else if err != nil {
+			return err
+		}
+	}
+	if err := f.insist(ctx, f.carryPositions); err != nil {
+		return err
+	}
+	if f.decision.reader == topology.ReaderShare {
+		f.board.keepAudit()
+	}
+	f.board.decided(f.decision)
+	if f.decision.reader == topology.ReaderShare {
+		if err := f.insist(ctx, f.refresh); err != nil { // once more, with the stops
+			return err
+		}
+		return f.insist(ctx, f.lookAtLag) // the audit's baseline, before anything moves
+	}
+	f.adopt(v)
+	return nil
+}
+
+func (f *flow) newCatalog() *catalog {
+	c := &catalog{flow: f.def, src: kadm.NewClient(f.src), sameCluster: f.def.From == f.def.To}
+	if f.dst != nil {
+		c.dst = kadm.NewClient(f.dst)
+	}
+	return c
+}
+
+// insist repeats an action until it succeeds, is refused, or ctx ends. The
+// flow is shown as waiting meanwhile.
+func (f *flow) insist(ctx context.Context, do func(context.Context) error) error {
+	for try := 1; ; try++ {
+		once, cancel := context.WithTimeout(ctx, askTimeout)
+		err := do(once)
+		cancel()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var refusal *Refusal
+		if err == nil {
+			return nil
+		}
+		if errors.As(err, &refusal) {
+			return err
+		}
+		f.board.phase(FlowWaiting, err.Error(), hintOf(err))
+		if err := sleep(ctx, backoff(try, 250*time.Millisecond, 10*time.Second)); err != nil {
+			return err
+		}
+	}
+}
+
+// open makes the clients for questions; lanes make their own.
+func (f *flow) open() error {
+	var err error
+	if f.src, err = f.client(f.def.From, "source-admin"); err != nil {
+		return err
+	}
+	if f.hasTarget() {
+		f.dst, err = f.client(f.def.To, "target-admin")
+	}
+	return err
+}
+
+func (f *flow) hasTarget() bool {
+	return f.def.Sink == nil && f.opts.Sinks[f.def.Name] == nil
+}
+
+func (f *flow) client(cluster, role string, extra ...kgo.Opt) (*kgo.Client, error) {
+	opts, err := f.clientOpts(cluster, role)
+	if err != nil {
+		return nil, err
+	}
+	cl, err := kgo.NewClient(append(opts, extra...)...)
+	if err != nil {
+		return nil, &Refusal{Problem: fmt.Sprintf("open a client for cluster %s: %v", cluster, err)}
+	}
+	return cl, nil
+}
+
+func (f *flow) clientOpts(cluster, role string) ([]kgo.Opt, error) {
+	opts, err := clientOpts(f.opts.Topology.Clusters[cluster], f.opts)
+	if err != nil {
+		return nil, &Refusal{Problem: err.Error(), Hint: hintOf(err)}
+	}
+	if f.opts.Hooks != nil {
+		opts = append(opts, kgo.WithHooks(f.opts.Hooks(f.def.Name, role)...))
+	}
+	return opts, nil
+}
+
+func (f *flow) probe(ctx context.Context) error {
+	var err error
+	if f.srcCap, err = txn.Probe(ctx, f.src); err != nil {
+		return &hinted{fmt.Errorf("source %s: %w", f.def.From, err), "see bootstrap, tls and sasl of cluster " + f.def.From}
+	}
+	if f.dst == nil {
+		return nil
+	}
+	if f.dstCap, err = txn.Probe(ctx, f.dst); err != nil {
+		return &hinted{fmt.Errorf("target %s: %w", f.def.To, err), "see bootstrap, tls and sasl of cluster " + f.def.To}
+	}
+	return nil
+}
+
+// setGroup gives the share group its settings.
+func (f *flow) setGroup(ctx context.Context) error {
+	start, err := f.shareStart(ctx)
+	if err != nil {
+		return err
+	}
+	g := groupSettings{group: f.settings.ShareGroupID, start: start, lock: f.def.Limits.Lock}
+	s, err := g.apply(ctx, f.src, f.log)
+	if err != nil {
+		return err
+	}
+	f.group = s
+	return nil
+}
+
+// newSink makes the sink of a lane.
+func (f *flow) newSink(n int) (Sink, error) {
+	if mk := f.opts.Sinks[f.def.Name]; mk != nil {
+		s, err := mk(n)
+		if err != nil {
+			return nil, fmt.Errorf("make sink: %w", err)
+		}
+		return s, nil
+	}
+	if f.def.Sink != nil {
+		return newFileSink(f.def.Sink.File.Path, f.opts.OpenFile), nil
+	}
+	opts, err := f.clientOpts(f.def.To, "target")
+	if err != nil {
+		return nil, err
+	}
+	more, err := producerOpts(f.settings.Producer)
+	if err != nil {
+		return nil, &Refusal{Problem: err.Error(), Hint: hintOf(err)}
+	}
+	return newKafkaSink(append(opts, more...)), nil
+}
+
+// chain is what happens to each record between source and target.
+func (f *flow) chain() transform.Chain {
+	var c transform.Chain
+	if f.def.Provenance && f.dstCap != nil && f.srcCap.ClusterID != f.dstCap.ClusterID {
+		c = append(c, transform.Provenance(f.srcCap.ClusterID, f.dstCap.ClusterID))
+	}
+	return append(c, transform.Rename(f.def.TargetTopic))
+}
+
+// newReader joins the source's group.
+func (f *flow) newReader(name string) (reader, error) {
+	opts, err := f.clientOpts(f.def.From, "source")
+	if err != nil {
+		return nil, err
+	}
+	more, err := consumerOpts(f.settings.Consumer)
+	if err != nil {
+		return nil, &Refusal{Problem: err.Error(), Hint: hintOf(err)}
+	}
+	if f.decision.reader == topology.ReaderPartition {
+		opts = append(opts, kgo.FetchMaxBytes(int32(f.def.Limits.Bytes)), kgo.FetchMaxPartitionBytes(int32(f.def.Limits.Bytes)))
+		return newPartitionReader(append(opts, more...), f.settings.GroupID, f.decision.serverAssignor, partitionConfig{
+			lane: name, records: f.def.Limits.Records, board: f.board, log: f.log,
+			topicFailed: f.sourceRefused, unreadable: f.unreadable, copies: f.copies,
+		})
+	}
+	// A session is tied to its connection: it must not be closed for idleness
+	// while a slow target keeps the lane.
+	opts = append(opts, kgo.ConnIdleTimeout(5*time.Minute))
+	cl, err := kgo.NewClient(append(opts, more...)...)
+	if err != nil {
+		return nil, &Refusal{Problem: fmt.Sprintf("open source client: %v", err)}
+	}
+	lock := f.group.lock
+	if lock == 0 {
+		lock = f.def.Limits.Lock
+	}
+	cfg := shareConfig{
+		group: f.settings.ShareGroupID, lane: name, records: f.def.Limits.Records, bytes: f.def.Limits.Bytes,
+		partitionBytes: int32(f.def.Limits.Bytes), minBytes: 1, maxWait: 500 * time.Millisecond,
+		lock: lock, renew: f.decision.renew, deliveryLimit: f.group.deliveries,
+		board: f.board, log: f.log, written: f.written,
+		rejoining: f.setGroup, topicFailed: f.sourceRefused, unreadable: f.unreadable,
+	}
+	if err := cfg.override(f.settings.Consumer); err != nil {
+		return nil, err
+	}
+	return newShareReader(cl, cfg), nil
+}
+
+func (f *flow) sourceRefused(topic string, err error) {
+	f.block(topic, &hinted{fmt.Errorf("not permitted: READ on %s: %w", f.def.From, err), "grant READ on TOPIC " + topic})
+}

@@ -1,0 +1,293 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// partitionReader reads through an ordinary consumer group, read_committed,
+// for sources without share groups and flows that need order. Positions are
+// committed only for records whose fate is known; a rebalance waits until the
+// batch in hand is settled.
+type partitionReader struct {
+	cl     *kgo.Client
+	cfg    partitionConfig
+	group  string
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	next   map[place]int64 // expected next offset
+	topics map[string]bool
+}
+
+type partitionConfig struct {
+	lane    string
+	records int
+	board   *board
+	log     *slog.Logger
+	// topicFailed: the broker refuses the topic to this client.
+	topicFailed func(topic string, err error)
+	// unreadable: data of a partition can't be decoded at offset. True: skip
+	// what can't be read.
+	unreadable func(topic string, partition int32, offset int64, err error) bool
+	// copies reports whether the partition is to be copied at all.
+	copies func(topic string, partition int32) bool
+}
+
+// newPartitionReader joins group with a client of its own, made from opts.
+func newPartitionReader(opts []kgo.Opt, group string, serverAssignor bool, cfg partitionConfig) (*partitionReader, error) {
+	r := &partitionReader{cfg: cfg, group: group, next: map[place]int64{}, topics: map[string]bool{}}
+	opts = append(opts,
+		kgo.ConsumerGroup(group),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.DisableAutoCommit(),
+		kgo.BlockRebalanceOnPoll(),
+		// Topics and partitions that appear later are read from their start.
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, ps map[string][]int32) { r.forget(ps) }),
+		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, ps map[string][]int32) { r.forget(ps) }),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, ps map[string][]int32) { r.forget(ps) }),
+	)
+	if serverAssignor {
+		opts = append(opts, kgo.ServerSideBalancer())
+	} else {
+		opts = append(opts, kgo.Balancers(kgo.CooperativeStickyBalancer()))
+	}
+	cl, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("open source client: %w", err)
+	}
+	r.cl = cl
+	return r, nil
+}
+
+func (r *partitionReader) forget(ps map[string][]int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for t, parts := range ps {
+		for _, p := range parts {
+			delete(r.next, place{t, p})
+		}
+	}
+}
+
+func (r *partitionReader) poll(ctx context.Context) (*batch, error) {
+	for {
+		fetches := r.cl.PollRecords(ctx, r.cfg.records)
+		if err := ctx.Err(); err != nil {
+			r.cl.AllowRebalance()
+			return nil, err
+		}
+		if fetches.IsClientClosed() {
+			return nil, kgo.ErrClientClosed
+		}
+		rewind := r.failures(fetches)
+		b := &batch{}
+		fetches.EachPartition(func(p kgo.FetchTopicPartition) { r.file(b, p, rewind) })
+		r.rewind(rewind)
+		if len(b.items) > 0 {
+			return b, nil
+		}
+		r.cl.AllowRebalance()
+	}
+}
+
+// failures deals with the errors that came with a poll, and returns the
+// offsets to go back to.
+func (r *partitionReader) failures(fetches kgo.Fetches) map[string]map[int32]kgo.EpochOffset {
+	rewind := map[string]map[int32]kgo.EpochOffset{}
+	group := false
+	fetches.EachError(func(topic string, partition int32, err error) {
+		var session *kgo.ErrGroupSession
+		switch {
+		case errors.As(err, &session):
+			group = true
+			r.cfg.board.trouble(r.cfg.lane+" membership", r.explain(fmt.Errorf("consumer group %s: %w", r.group, err)))
+		case errors.Is(err, kerr.TopicAuthorizationFailed):
+			r.cfg.topicFailed(topic, err)
+		case errors.Is(err, kerr.CorruptMessage), !isKafkaError(err) && topic != "":
+			r.mu.Lock()
+			at, ok := r.next[place{topic, partition}]
+			r.mu.Unlock()
+			if !ok {
+				at = -1
+			}
+			if !r.cfg.unreadable(topic, partition, at, err) {
+				r.cl.PauseFetchPartitions(map[string][]int32{topic: {partition}})
+			}
+		default:
+			r.cfg.log.Info("fetch will be tried again", "topic", topic, "partition", partition, "reason", err)
+		}
+	})
+	if !group {
+		r.cfg.board.trouble(r.cfg.lane+" membership", nil)
+	}
+	return rewind
+}
+
+func isKafkaError(err error) bool {
+	var ke *kerr.Error
+	return errors.As(err, &ke)
+}
+
+// file puts one partition's records into the batch. A record below the next
+// expected offset was handed out before (a fetch from a follower that lags, for
+// example) and is left out.
+func (r *partitionReader) file(b *batch, p kgo.FetchTopicPartition, rewind map[string]map[int32]kgo.EpochOffset) {
+	at := place{p.Topic, p.Partition}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, known := r.next[at]
+	if known && p.LogStartOffset > next && len(p.Records) > 0 && p.Records[0].Offset >= p.LogStartOffset {
+		r.cfg.board.gap(p.Topic, p.Partition, next, p.LogStartOffset-1)
+	}
+	for _, rec := range p.Records {
+		if known && rec.Offset < next {
+			r.cfg.board.left(p.Topic, p.Partition, leftBehind, 1)
+			continue
+		}
+		if !r.cfg.copies(p.Topic, p.Partition) {
+			r.cl.PauseFetchPartitions(map[string][]int32{p.Topic: {p.Partition}})
+			back(rewind, rec)
+			return
+		}
+		b.items = append(b.items, item{rec: rec, src: tip{partition: p.Partition}})
+		next, known = rec.Offset+1, true
+	}
+	if known {
+		r.next[at] = next
+	}
+}
+
+func back(m map[string]map[int32]kgo.EpochOffset, rec *kgo.Record) {
+	if m[rec.Topic] == nil {
+		m[rec.Topic] = map[int32]kgo.EpochOffset{}
+	}
+	if _, ok := m[rec.Topic][rec.Partition]; !ok {
+		m[rec.Topic][rec.Partition] = kgo.EpochOffset{Epoch: -1, Offset: rec.Offset}
+	}
+}
+
+// rewind goes back to offsets whose records are open again.
+func (r *partitionReader) rewind(to map[string]map[int32]kgo.EpochOffset) {
+	if len(to) == 0 {
+		return
+	}
+	r.mu.Lock()
+	for t, ps := range to {
+		for p, o := range ps {
+			r.next[place{t, p}] = o.Offset
+		}
+	}
+	r.mu.Unlock()
+	r.cl.SetOffsets(to)
+}
+
+func (r *partitionReader) settle(ctx context.Context, b *batch) error {
+	defer r.cl.AllowRebalance()
+	commit := map[string]map[int32]kgo.EpochOffset{}
+	open := map[string]map[int32]kgo.EpochOffset{}
+	counts := map[place]*PartitionState{}
+	for i := range b.items {
+		it := &b.items[i]
+		t, p := it.rec.Topic, it.rec.Partition
+		if _, stopped := open[t][p]; stopped {
+			continue // the position can't pass an open record
+		}
+		if it.fate == fateOpen {
+			back(open, it.rec)
+			continue
+		}
+		if commit[t] == nil {
+			commit[t] = map[int32]kgo.EpochOffset{}
+		}
+		commit[t][p] = kgo.EpochOffset{Epoch: it.rec.LeaderEpoch, Offset: it.rec.Offset + 1}
+		if it.written {
+			c := counts[place{t, p}]
+			if c == nil {
+				c = &PartitionState{}
+				counts[place{t, p}] = c
+			}
+			c.Records++
+			c.Bytes += it.size()
+		}
+	}
+	if len(commit) > 0 {
+		if err := r.commit(ctx, commit, counts); err != nil {
+			return err
+		}
+	}
+	r.rewind(open)
+	return nil
+}
+
+// commit writes positions. A position that is refused is not an error of the
+// lane: the records come again, to whoever owns the partition now.
+func (r *partitionReader) commit(ctx context.Context, commit map[string]map[int32]kgo.EpochOffset, counts map[place]*PartitionState) error {
+	refused, err := commitOffsets(ctx, r.cl, commit)
+	for at, c := range counts {
+		switch cause := refused[at]; {
+		case err != nil:
+			r.cfg.board.refused(at.topic, at.partition, int(c.Records), err)
+		case cause != nil:
+			r.cfg.board.refused(at.topic, at.partition, int(c.Records), cause)
+		default:
+			r.cfg.board.copied(at.topic, at.partition, int(c.Records), c.Bytes)
+		}
+	}
+	if err != nil {
+		r.cfg.board.trouble(r.cfg.lane+" membership", r.explain(fmt.Errorf("commit positions of group %s: %w", r.group, err)))
+	}
+	return nil
+}
+
+func (r *partitionReader) setTopics(topics []string) {
+	r.mu.Lock()
+	var add, drop []string
+	want := map[string]bool{}
+	for _, t := range topics {
+		want[t] = true
+		if !r.topics[t] {
+			add = append(add, t)
+		}
+	}
+	for t := range r.topics {
+		if !want[t] {
+			drop = append(drop, t)
+		}
+	}
+	r.topics = want
+	r.mu.Unlock()
+	if len(add) > 0 {
+		r.cl.AddConsumeTopics(add...)
+		r.cl.ResumeFetchTopics(add...)
+	}
+	if len(drop) > 0 {
+		r.cl.PurgeTopicsFromConsuming(drop...)
+	}
+}
+
+func (r *partitionReader) close(ctx context.Context) error {
+	err := r.cl.LeaveGroupContext(ctx)
+	r.cl.CloseAllowingRebalance()
+	if err != nil {
+		return fmt.Errorf("leave consumer group %s: %w", r.group, err)
+	}
+	return nil
+}
+
+func (r *partitionReader) explain(err error) error {
+	switch {
+	case errors.Is(err, kerr.GroupAuthorizationFailed):
+		return &hinted{err, "grant READ on GROUP " + r.group + " at the source"}
+	case errors.Is(err, kerr.InconsistentGroupProtocol), errors.Is(err, kerr.GroupIDNotFound):
+		return &hinted{err, "a group of another type or protocol has the name " + r.group}
+	}
+	return err
+}

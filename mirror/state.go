@@ -1,0 +1,132 @@
+package mirror
+
+import "time"
+
+// State is a snapshot of a running mirror, see [Mirror.State], and the JSON of
+// the status page. Times are UTC, lags are in records and seconds.
+type State struct {
+	// Started is when Run was called.
+	Started time.Time   `json:"started"`
+	Flows   []FlowState `json:"flows"`
+}
+
+// FlowPhase is what a flow is doing.
+type FlowPhase string
+
+// The phases of a flow.
+const (
+	// FlowStarting: clusters are being examined, nothing is copied yet.
+	FlowStarting FlowPhase = "starting"
+	// FlowRunning: lanes are reading. Single topics or partitions may be
+	// stopped all the same.
+	FlowRunning FlowPhase = "running"
+	// FlowWaiting: no topic matches, or the target can't be reached; tried
+	// again at each refresh.
+	FlowWaiting FlowPhase = "waiting"
+	// FlowStopping: what is in flight is being finished.
+	FlowStopping FlowPhase = "stopping"
+	// FlowStopped: the flow ended, by request or with Reason.
+	FlowStopped FlowPhase = "stopped"
+)
+
+// FlowState is the state of one flow.
+type FlowState struct {
+	Name  string    `json:"name"`
+	From  string    `json:"from"`
+	To    string    `json:"to"`
+	Phase FlowPhase `json:"phase"`
+	// Reason and Hint say why a flow waits or stopped, empty otherwise.
+	Reason string `json:"reason,omitempty"`
+	Hint   string `json:"hint,omitempty"`
+	// Guarantee, Reader, Order are what was decided, empty before that.
+	Guarantee string `json:"guarantee"`
+	Reader    string `json:"reader"`
+	// Order is "per partition" or "not kept".
+	Order string `json:"order"`
+	// Why explains Reader and Guarantee in one line.
+	Why string `json:"why"`
+	// Lanes that are reading at the moment.
+	Lanes int `json:"lanes"`
+	// Records and Bytes (keys and values) written to the target and Skipped
+	// and Echoed (own records come back) left out, since Started.
+	Records int64 `json:"records"`
+	Bytes   int64 `json:"bytes"`
+	Skipped int64 `json:"skipped"`
+	Echoed  int64 `json:"echoed"`
+	// RefusedAcks counts records whose acknowledgement the source refused;
+	// they come again.
+	RefusedAcks int64 `json:"refused_acks"`
+	// Retries counts puts that were tried again.
+	Retries int64 `json:"retries"`
+	// Recovered counts records that the source's share group gave up on (their
+	// delivery limit was reached) and that were copied by offset.
+	Recovered int64 `json:"recovered"`
+	// Lost counts source offsets that went (retention, DeleteRecords) before
+	// they were copied.
+	Lost int64 `json:"lost"`
+	// Topics that match but are not copied, with reasons.
+	Topics []TopicState `json:"topics"`
+	// Partitions that are copied or stopped, sorted by topic and partition.
+	Partitions []PartitionState `json:"partitions"`
+}
+
+// TopicState says of one matching source topic whether it is copied.
+type TopicState struct {
+	Topic  string `json:"topic"`
+	Target string `json:"target"`
+	// Ready: the target topic exists with enough partitions and both sides
+	// permit the copy.
+	Ready  bool   `json:"ready"`
+	Reason string `json:"reason,omitempty"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+// PartitionPhase is what becomes of one source partition.
+type PartitionPhase string
+
+// The phases of a partition.
+const (
+	// PartitionIdle: everything that can be read is copied.
+	PartitionIdle PartitionPhase = "idle"
+	// PartitionCopying: there is lag, and it moves.
+	PartitionCopying PartitionPhase = "copying"
+	// PartitionStalled: there is lag and nothing moved for [StallAfter].
+	PartitionStalled PartitionPhase = "stalled"
+	// PartitionStopped: stopped for good by an error; a person decides.
+	PartitionStopped PartitionPhase = "stopped"
+)
+
+// StallAfter is how long a partition may have lag without progress before it
+// counts as stalled and the process as unhealthy.
+const StallAfter = 45 * time.Second
+
+// PartitionState is the state of one source partition as this process sees it.
+type PartitionState struct {
+	Topic     string         `json:"topic"`
+	Partition int32          `json:"partition"`
+	Target    string         `json:"target"`
+	Phase     PartitionPhase `json:"phase"`
+	Reason    string         `json:"reason,omitempty"`
+	Hint      string         `json:"hint,omitempty"`
+	// Since is when Phase began.
+	Since time.Time `json:"since"`
+	// Records and Bytes copied by this process since it started.
+	Records int64 `json:"records"`
+	Bytes   int64 `json:"bytes"`
+	// Lag is the number of records not yet acknowledged by the whole flow
+	// (all processes), -1 while unknown.
+	Lag int64 `json:"lag"`
+	// LagSeconds is the age of the oldest record not yet acknowledged, by its
+	// timestamp; 0 without lag, -1 while unknown.
+	LagSeconds float64 `json:"lag_seconds"`
+	// EndOffset is the source's high watermark at the last look.
+	EndOffset int64 `json:"end_offset"`
+}
+
+// Health is the verdict on a [State] at a time.
+type Health struct {
+	// OK: each flow runs, and each partition with lag moves.
+	OK bool `json:"ok"`
+	// Problems, one line each, with the place in front. Empty when OK.
+	Problems []string `json:"problems"`
+}
