@@ -1,0 +1,165 @@
+package robust
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// binary is the built program, long says that campaigns take their long form;
+// both are set before the tests run.
+var (
+	binary string
+	long   bool
+)
+
+// times is how often a fault is repeated in the short and the long form.
+func times(short, inLong int) int {
+	if long {
+		return inLong
+	}
+	return short
+}
+
+// start starts a process in a slot.
+func (c *campaign) start(slot int) {
+	c.t.Helper()
+	p, err := launch(binary, "w"+strconv.Itoa(slot), c.file)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.procs[slot] = p
+	c.history.note("%s started, pid %d", p.name, p.cmd.Process.Pid)
+}
+
+// copying returns in the moment in which the process of a slot was seen to
+// have copied more than the moment before, and how much in all.
+func (c *campaign) copying(slot int) int64 {
+	c.t.Helper()
+	p := c.procs[slot]
+	first, now := int64(-1), int64(0)
+	c.await(patience, p.name+" copies", func(ctx context.Context) error {
+		s, err := p.state(ctx)
+		if err != nil {
+			return err
+		}
+		if now = s.Records; first < 0 {
+			first = now
+		}
+		if now == first {
+			return fmt.Errorf("it stands at %d records; phase %s, reason %q", now, s.Phase, s.Reason)
+		}
+		return nil
+	})
+	return now
+}
+
+// hit lets a random time pass, up to most, and returns while the process of the
+// slot is copying.
+func (c *campaign) hit(slot int, most time.Duration) int64 {
+	c.t.Helper()
+	c.copying(slot)
+	time.Sleep(time.Duration(c.rng.Int64N(int64(most))))
+	return c.copying(slot)
+}
+
+// kill ends the process of a slot with SIGKILL.
+func (c *campaign) kill(slot int) {
+	c.t.Helper()
+	p := c.procs[slot]
+	if p.ended(0) {
+		c.t.Fatalf("%s ended by itself (%v):\n%s", p.name, p.cmd.ProcessState, p.out.tail(20))
+	}
+	p.abandon()
+	if s, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGKILL {
+		c.t.Fatalf("%s was not killed but ended with %v:\n%s", p.name, p.cmd.ProcessState, p.out.tail(20))
+	}
+}
+
+// killCopying kills the process of a slot while it copies, and starts another.
+func (c *campaign) killCopying(slot int) {
+	c.t.Helper()
+	n := c.hit(slot, 500*time.Millisecond)
+	c.kill(slot)
+	c.history.fire(faultKill, "w%d, which had copied %d records", slot, n)
+	began := time.Now()
+	c.start(slot)
+	c.copying(slot)
+	c.restarts = append(c.restarts, time.Since(began))
+}
+
+// stop ends the process of a slot with SIGTERM, which has to end well and in
+// time.
+func (c *campaign) stop(slot int) time.Duration {
+	c.t.Helper()
+	p := c.procs[slot]
+	began := time.Now()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		c.t.Fatalf("stop %s: %v (it said: %s)", p.name, err, p.out.tail(20))
+	}
+	if !p.ended(stopWithin) {
+		c.t.Fatalf("%s does not stop within %v", p.name, stopWithin)
+	}
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		c.t.Errorf("%s ended with code %d:\n%s", p.name, code, p.out.tail(20))
+	}
+	took := time.Since(began)
+	c.history.note("%s stopped within %v", p.name, took.Round(time.Millisecond))
+	return took
+}
+
+// pause freezes the process of a slot: its connections stay, nothing happens.
+func (c *campaign) pause(slot int) {
+	c.t.Helper()
+	p := c.procs[slot]
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		c.t.Fatalf("pause %s: %v", p.name, err)
+	}
+	ctx, cancel := context.WithTimeout(c.t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := p.state(ctx); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.t.Fatalf("%s was paused and still answers (error: %v)", p.name, err)
+	}
+	c.history.fire(faultPause, "%s", p.name)
+}
+
+// resume lets a paused process go on.
+func (c *campaign) resume(slot int) {
+	c.t.Helper()
+	if err := c.procs[slot].cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		c.t.Fatalf("resume %s: %v", c.procs[slot].name, err)
+	}
+	c.history.note("%s resumed", c.procs[slot].name)
+}
+
+// moveLeader moves a random partition of the source to another of the nodes.
+func (c *campaign) moveLeader(nodes []int32) {
+	c.t.Helper()
+	p := int32(c.rng.IntN(int(c.partitions)))
+	was, err := c.leader(p)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	node := nodes[c.rng.IntN(len(nodes))]
+	for node == was {
+		node = nodes[c.rng.IntN(len(nodes))]
+	}
+	c.source.MoveLeader(c.t, c.topic, p, node)
+	c.history.fire(faultLeader, "partition %d from node %d to %d", p, was, node)
+}
+
+func (c *campaign) leader(partition int32) (int32, error) {
+	ts, err := c.adm.ListTopics(c.t.Context(), c.topic)
+	if err != nil {
+		return -1, fmt.Errorf("find the leader of partition %d: %w", partition, err)
+	}
+	p, ok := ts[c.topic].Partitions[partition]
+	if !ok {
+		return -1, fmt.Errorf("partition %d is not in the metadata (error: %w)", partition, ts[c.topic].Err)
+	}
+	return p.Leader, nil
+}

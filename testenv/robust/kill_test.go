@@ -1,0 +1,30 @@
+package robust
+
+import (
+	"testing"
+
+	"github.com/onceover-mirror/onceover/testenv"
+	"github.com/onceover-mirror/onceover/topology"
+)
+
+// Killed at any moment, also between the write and its acknowledgement (case
+// 5), a process loses nothing.
+func testKill(t *testing.T, s setting, kills int) {
+	c := begin(t, *seed, s)
+	for range kills {
+		c.killCopying(c.rng.IntN(c.processes))
+	}
+	c.finish(map[fault]int{faultKill: kills})
+}
+
+func TestKillShareReal(t *testing.T) {
+	testKill(t, setting{source: realSource(t), target: realTarget(t), reader: topology.ReaderShare}, times(6, 25))
+}
+
+func TestKillPartitionReal(t *testing.T) {
+	testKill(t, setting{source: realSource(t), target: realTarget(t), reader: topology.ReaderPartition}, times(4, 25))
+}
+
+func TestKillShareEmbedded(t *testing.T) {
+	testKill(t, setting{source: testenv.Embedded(t), target: testenv.Embedded(t), reader: topology.ReaderShare}, times(4, 25))
+}
