@@ -15,6 +15,7 @@ func commands() []*cli.Command {
 		validateCommand(),
 		statusCommand(),
 		resumeCommand(),
+		demoCommand(),
 		versionCommand(),
 	}
 }

@@ -27,7 +27,7 @@ func (f folder) read(name string) ([]byte, error) { return os.ReadFile(f.path(na
 // good when open returns.
 func (f folder) open(name string) (mirror.SyncWriter, error) {
 	path := f.path(name)
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ func runCommand() *cli.Command {
 	flags := append(topologyFlags(),
 		&cli.BoolFlag{Name: "print-topology", Usage: "print the whole declaration as YAML, secrets as ***, and exit"},
 		&cli.StringFlag{Name: "listen", Value: defaultListen, Usage: "`ADDRESS` of the status page, /metrics, /healthz and /readyz; '' for none"},
-		&cli.StringFlag{Name: "instance", Usage: "`NAME` of this process in group member ids and logs (default: random)"})
+		&cli.StringFlag{Name: "instance", Usage: "`NAME` of this process, different for each and the same after a restart (default: hostname and a number)"})
 	return &cli.Command{
 		Name:  "run",
 		Usage: "copy until stopped",
@@ -53,6 +53,15 @@ func runFlows(c *cli.Context) error {
 
 	opts := d.options()
 	opts.Log, opts.Instance = log, c.String("instance")
+	if opts.Instance == "" {
+		name, release, err := claimInstance(runtimeDir())
+		if err != nil {
+			log.Warn("no lasting name; after a crash the source's group takes until its session timeout to notice", "reason", err, "hint", "give one with --instance")
+		} else {
+			defer release()
+			opts.Instance = name
+		}
+	}
 	opts.Observer.Phase = watch.phase
 	opts.Hooks = newClientMetrics(registry).hooks
 	m, err := mirror.New(opts)

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceover-mirror/onceover/testenv"
+)
+
+const (
+	demoTopic      = "orders"
+	demoPartitions = 4
+	demoFlow       = "demo"
+)
+
+func demoCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "demo",
+		Usage: "two embedded clusters, a mirror, a killed worker, and the count at the end",
+		Description: "Starts two Kafka clusters inside this process, writes to one, mirrors it to the other with two\n" +
+			"worker processes, kills one of them while it copies, and compares both clusters at the end.\n" +
+			"Nothing has to be installed, and nothing is left behind.",
+		Flags: []cli.Flag{
+			&cli.DurationFlag{Name: "duration", Value: 12 * time.Second, Usage: "how `LONG` to produce, at least 4s"},
+			&cli.IntFlag{Name: "rate", Value: 2000, Usage: "`RECORDS` a second"},
+		},
+		Action: runDemo,
+	}
+}
+
+// demo is one run. Its workers are processes of their own, so that killing one
+// is what it is in real life.
+type demo struct {
+	out       func(format string, args ...any)
+	src, dst  *testenv.Cluster
+	from, to  *kgo.Client
+	dir, self string
+	workers   []*worker
+	produced  atomic.Int64
+	began     time.Time
+}
+
+type worker struct {
+	n    int
+	cmd  *exec.Cmd
+	log  string
+	done chan error
+}
+
+func runDemo(c *cli.Context) error {
+	length, rate := c.Duration("duration"), c.Int("rate")
+	if length < 4*time.Second || rate < 1 {
+		return &usageError{problem: "the demo needs --duration of 4s or more and --rate of 1 or more"}
+	}
+	d := &demo{out: func(format string, args ...any) { fmt.Fprintf(c.App.Writer, format+"\n", args...) }}
+	defer d.close()
+	if err := d.open(); err != nil {
+		return fmt.Errorf("set up the demo: %w", err)
+	}
+	return d.run(c.Context, length, rate)
+}
+
+// open starts the clusters and writes the declaration.
+func (d *demo) open() (err error) {
+	if d.self, err = os.Executable(); err != nil {
+		return err
+	}
+	if d.dir, err = os.MkdirTemp("", "onceover-demo-"); err != nil {
+		return err
+	}
+	for _, side := range []struct {
+		c  **testenv.Cluster
+		cl **kgo.Client
+	}{{&d.src, &d.from}, {&d.dst, &d.to}} {
+		if *side.c, err = testenv.StartEmbedded(testenv.EmbeddedOptions{}); err != nil {
+			return err
+		}
+		if *side.cl, err = kgo.NewClient(append((*side.c).Opts(), kgo.RecordPartitioner(kgo.ManualPartitioner()))...); err != nil {
+			return err
+		}
+	}
+	declaration := fmt.Sprintf(`clusters:
+  east: {bootstrap: [%q]}
+  west: {bootstrap: [%q]}
+flows:
+  - name: %s
+    from: east
+    to: west
+    topics: [%s]
+    limits: {refresh: 2s, lock: 15s}
+`, d.src.Bootstrap()[0], d.dst.Bootstrap()[0], demoFlow, demoTopic)
+	d.out("The declaration, as in a file for mirror run -f:\n\n%s", declaration)
+	return os.WriteFile(d.declaration(), []byte(declaration), 0o600)
+}
+
+func (d *demo) declaration() string { return filepath.Join(d.dir, "flow.yaml") }
+
+// say prints a line with the time since the start.
+func (d *demo) say(format string, args ...any) {
+	d.out("%5.1fs  "+format, append([]any{time.Since(d.began).Seconds()}, args...)...)
+}
+
+func (d *demo) run(ctx context.Context, length time.Duration, rate int) error {
+	if _, err := kadm.NewClient(d.from).CreateTopic(ctx, demoPartitions, 1, nil, demoTopic); err != nil {
+		return fmt.Errorf("create topic %s: %w", demoTopic, err)
+	}
+	d.began = time.Now()
+	producing, stop := context.WithTimeout(ctx, length)
+	defer stop()
+	producer := make(chan error, 1)
+	go func() { producer <- d.produce(producing, rate) }()
+	// However this ends, the producer has ended before the clusters close.
+	defer func() { stop(); <-producer }()
+	d.say("%s records/s go into topic %s at east, %d partitions", count(int64(rate)), demoTopic, demoPartitions)
+	for range 2 {
+		if _, err := d.spawn(); err != nil {
+			return err
+		}
+	}
+	if err := d.watch(producing, length/3); err != nil {
+		return err
+	}
+	if err := d.replace(); err != nil {
+		return err
+	}
+	if err := d.watch(producing, length); err != nil {
+		return err
+	}
+	if err := <-producer; err != nil {
+		return fmt.Errorf("produce: %w", err)
+	}
+	producer <- nil
+	d.say("the producer has stopped after %s records; the mirror catches up", count(d.produced.Load()))
+	if err := d.drain(ctx); err != nil {
+		return err
+	}
+	d.say("no lag is left; the workers are asked to end")
+	if err := d.end(); err != nil {
+		return err
+	}
+	return d.compare(ctx)
+}
+
+// spawn starts a worker.
+func (d *demo) spawn() (*worker, error) {
+	w := &worker{n: len(d.workers) + 1, done: make(chan error, 1)}
+	w.log = filepath.Join(d.dir, fmt.Sprintf("worker-%d.log", w.n))
+	log, err := os.Create(w.log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()                                                                 // the worker has its own handle
+	w.cmd = exec.Command(d.self, "run", "-f", d.declaration(), "--listen", "", "--log-format", "text") //nolint:noctx // ended by d.end and d.close
+	w.cmd.Stdout, w.cmd.Stderr = log, log
+	if err := w.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start worker %d: %w", w.n, err)
+	}
+	go func() { w.done <- w.cmd.Wait() }()
+	d.workers = append(d.workers, w)
+	d.say("worker %d runs (process %d)", w.n, w.cmd.Process.Pid)
+	return w, nil
+}
+
+// replace kills the first worker while it copies, and starts another.
+func (d *demo) replace() error {
+	w := d.workers[0]
+	if err := w.cmd.Process.Kill(); err != nil {
+		return fmt.Errorf("kill worker %d: %w", w.n, err)
+	}
+	<-w.done
+	w.cmd = nil
+	d.say("worker %d was killed (SIGKILL) while it was copying", w.n)
+	_, err := d.spawn()
+	return err
+}
+
+// watch prints progress until the demo has run for that long.
+func (d *demo) watch(ctx context.Context, until time.Duration) error {
+	for {
+		left := until - time.Since(d.began)
+		if left <= 0 {
+			return nil
+		}
+		timer := time.NewTimer(min(left, 2*time.Second))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return nil
+			}
+			return context.Cause(ctx)
+		}
+		if err := d.workersAlive(); err != nil {
+			return err
+		}
+		at, err := d.arrived(context.WithoutCancel(ctx))
+		if err != nil {
+			return err
+		}
+		d.say("produced %s, at west %s", count(d.produced.Load()), count(at))
+	}
+}
+
+// workersAlive reports a worker that ended by itself.
+func (d *demo) workersAlive() error {
+	for _, w := range d.workers {
+		if w.cmd == nil {
+			continue
+		}
+		select {
+		case err := <-w.done:
+			w.cmd = nil
+			log, _ := os.ReadFile(w.log) // for the message only
+			return fmt.Errorf("worker %d ended by itself: %v\n%s", w.n, err, log)
+		default:
+		}
+	}
+	return nil
+}
+
+func (d *demo) arrived(ctx context.Context) (int64, error) {
+	ends, err := kadm.NewClient(d.to).ListEndOffsets(ctx, demoTopic)
+	if err != nil {
+		return 0, fmt.Errorf("ask west for its end offsets: %w", err)
+	}
+	var n int64
+	ends.Each(func(o kadm.ListedOffset) { n += max(o.Offset, 0) })
+	return n, nil
+}
+
+// end asks every worker to finish and waits for it.
+func (d *demo) end() error {
+	for _, w := range d.workers {
+		if w.cmd == nil {
+			continue
+		}
+		if err := w.cmd.Process.Signal(os.Interrupt); err != nil {
+			return fmt.Errorf("end worker %d: %w", w.n, err)
+		}
+		if err := <-w.done; err != nil {
+			log, _ := os.ReadFile(w.log) // for the message only
+			return fmt.Errorf("worker %d did not end well: %w\n%s", w.n, err, log)
+		}
+		w.cmd = nil
+	}
+	return nil
+}
+
+// close undoes whatever was begun.
+func (d *demo) close() {
+	for _, w := range d.workers {
+		if w.cmd != nil {
+			_ = w.cmd.Process.Kill() // it is on its way out anyhow
+			<-w.done
+		}
+	}
+	for _, cl := range []*kgo.Client{d.from, d.to} {
+		if cl != nil {
+			cl.Close()
+		}
+	}
+	for _, c := range []*testenv.Cluster{d.src, d.dst} {
+		if c != nil {
+			_ = c.Close() // embedded: it always succeeds
+		}
+	}
+	if d.dir != "" {
+		_ = os.RemoveAll(d.dir) // a temporary folder
+	}
+}
