@@ -32,7 +32,7 @@ func clientOpts(c *topology.Cluster, o *Options) ([]kgo.Opt, error) {
 		kgo.SoftwareNameAndVersion(softwareName, softwareVersion()),
 		// A leader move or a restarted broker is to be noticed soon: the
 		// defaults (5 s each) would be most of the gap that users see.
-		kgo.MetadataMinAge(250 * time.Millisecond),
+		kgo.MetadataMinAge(metadataMinAge),
 		kgo.RetryBackoffFn(retryPause),
 		// Metrics are this program's own; brokers are not asked for
 		// subscriptions (KIP-714), which needs requests before each close.
@@ -52,6 +52,8 @@ func clientOpts(c *topology.Cluster, o *Options) ([]kgo.Opt, error) {
 	}
 	return opts, nil
 }
+
+const metadataMinAge = 250 * time.Millisecond
 
 // retryPause is the pause before a client repeats a request: 100 ms, doubled
 // up to 1 s, a fifth of it random so that lanes don't come back together.
@@ -80,8 +82,12 @@ type setting func(value string) ([]kgo.Opt, error)
 
 // sharedSettings mean the same for consumers and producers.
 var sharedSettings = map[string]setting{
-	"client.id":               func(v string) ([]kgo.Opt, error) { return []kgo.Opt{kgo.ClientID(v)}, nil },
-	"metadata.max.age.ms":     millis(kgo.MetadataMaxAge),
+	"client.id": func(v string) ([]kgo.Opt, error) { return []kgo.Opt{kgo.ClientID(v)}, nil },
+	"metadata.max.age.ms": func(v string) ([]kgo.Opt, error) {
+		n, err := int32Of(v)
+		age := time.Duration(n) * time.Millisecond
+		return []kgo.Opt{kgo.MetadataMaxAge(age), kgo.MetadataMinAge(min(age, metadataMinAge))}, err
+	},
 	"connections.max.idle.ms": millis(kgo.ConnIdleTimeout),
 }
 

@@ -30,7 +30,8 @@ type board struct {
 	parts    map[place]*PartitionState
 	moved    map[place]time.Time // last progress, or when lag appeared
 	troubles map[string]error
-	audit    *audit // nil: not kept
+	hurdles  map[place]error // what keeps single partitions from being read
+	audit    *audit          // nil: not kept
 }
 
 func newBoard(name, from, to string, obs *Observer, log *slog.Logger) *board {
@@ -38,7 +39,7 @@ func newBoard(name, from, to string, obs *Observer, log *slog.Logger) *board {
 		obs: obs, log: log,
 		flow:   FlowState{Name: name, From: from, To: to, Phase: FlowStarting},
 		topics: map[string]TopicState{}, parts: map[place]*PartitionState{},
-		moved: map[place]time.Time{}, troubles: map[string]error{},
+		moved: map[place]time.Time{}, troubles: map[string]error{}, hurdles: map[place]error{},
 	}
 }
 
@@ -182,6 +183,18 @@ func (b *board) trouble(who string, err error) {
 	}
 }
 
+// hindered notes, or with nil clears, what keeps one partition from being read.
+func (b *board) hindered(topic string, partition int32, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := place{topic, partition}
+	if err == nil {
+		delete(b.hurdles, at)
+		return
+	}
+	b.hurdles[at] = err
+}
+
 // stop marks a partition as stopped for good, or with partition -1 each known
 // one of the topic.
 func (b *board) stop(topic string, partition int32, reason, hint string) {
@@ -278,10 +291,12 @@ func (b *board) lagged(topic string, partition int32, lag, end int64, seconds fl
 		b.enter(p, PartitionIdle, "", "")
 	case now.Sub(b.moved[at]) >= StallAfter:
 		reason, hint := "records wait and nothing moves", "see the flow's troubles and the source's group"
-		if err := b.anyTrouble(); err != nil {
+		if err := cmp.Or(b.hurdles[at], b.anyTrouble()); err != nil {
 			reason, hint = err.Error(), hintOf(err)
 		}
 		b.enter(p, PartitionStalled, reason, hint)
+	case b.hurdles[at] != nil:
+		b.enter(p, PartitionCopying, b.hurdles[at].Error(), hintOf(b.hurdles[at]))
 	default:
 		b.enter(p, PartitionCopying, "", "")
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceover-mirror/onceover/topology"
@@ -21,7 +22,7 @@ import (
 // called by the flow's own goroutine only.
 type catalog struct {
 	flow     *topology.Flow
-	src, dst *kadm.Client // dst is nil for a sink other than Kafka
+	src, dst *kgo.Client // dst is nil for a sink other than Kafka
 	// sameCluster: targets are left out of the sources.
 	sameCluster bool
 	// readOnly: nothing is created or altered.
@@ -55,7 +56,7 @@ var portable = []string{
 // refresh looks at both clusters. The error is one that concerns all topics;
 // what concerns one stands in its state.
 func (c *catalog) refresh(ctx context.Context, stopped map[string]string) (*view, error) {
-	all, err := c.src.ListTopics(kadm.WithAuthorizedOps(ctx))
+	all, err := listTopics(ctx, c.src)
 	if err != nil {
 		return nil, fmt.Errorf("list topics of %s: %w", c.flow.From, err)
 	}
@@ -69,9 +70,10 @@ func (c *catalog) refresh(ctx context.Context, stopped map[string]string) (*view
 			targets[to] = append(targets[to], name)
 		}
 	}
-	cfgs, err := c.configs(ctx, sources)
+	// Topics whose configs may not be read get the target's defaults.
+	cfgs, err := topicConfigs(ctx, c.src, sources, portable)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("describe configs of topics of %s: %w", c.flow.From, err)
 	}
 	have, err := c.targets(ctx, slices.Collect(maps.Keys(targets)))
 	if err != nil {
@@ -125,6 +127,9 @@ func (c *catalog) judge(ctx context.Context, src kadm.TopicDetail, rivals []stri
 	if !ok || errors.Is(dst.Err, kerr.UnknownTopicOrPartition) {
 		return c.create(ctx, src, rt, cfg)
 	}
+	if errors.Is(dst.Err, kerr.TopicAuthorizationFailed) {
+		return &hinted{fmt.Errorf("not permitted: DESCRIBE on %s", c.flow.To), "grant DESCRIBE and WRITE on TOPIC " + rt.target}
+	}
 	if dst.Err != nil {
 		return fmt.Errorf("target topic %s: %w", rt.target, dst.Err)
 	}
@@ -169,7 +174,7 @@ func (c *catalog) create(ctx context.Context, src kadm.TopicDetail, rt *route, c
 			configs[k] = &v
 		}
 	}
-	resp, err := c.dst.CreateTopic(ctx, int32(rt.partitions), c.flow.Create.ReplicationFactor, configs, rt.target)
+	resp, err := kadm.NewClient(c.dst).CreateTopic(ctx, int32(rt.partitions), c.flow.Create.ReplicationFactor, configs, rt.target)
 	if err == nil {
 		err = resp.Err
 	}
@@ -197,7 +202,7 @@ func (c *catalog) grow(ctx context.Context, dst kadm.TopicDetail, rt *route) err
 	if c.readOnly {
 		return fewer
 	}
-	resp, err := c.dst.UpdatePartitions(ctx, rt.partitions, rt.target)
+	resp, err := kadm.NewClient(c.dst).UpdatePartitions(ctx, rt.partitions, rt.target)
 	if err == nil {
 		err = resp.Error()
 	}
@@ -214,7 +219,7 @@ func (c *catalog) grow(ctx context.Context, dst kadm.TopicDetail, rt *route) err
 func (c *catalog) await(ctx context.Context, rt *route) error {
 	var last error
 	for try := 1; try <= 8; try++ {
-		have, err := c.dst.ListTopics(ctx, rt.target)
+		have, err := listTopics(ctx, c.dst, rt.target)
 		switch d := have[rt.target]; {
 		case err != nil:
 			last = err
@@ -239,41 +244,11 @@ func (c *catalog) await(ctx context.Context, rt *route) error {
 	return fmt.Errorf("target topic %s is being created: %w", rt.target, last)
 }
 
-// configs reads what is portable of the source topics. Topics whose configs
-// may not be read are created with the target's defaults.
-func (c *catalog) configs(ctx context.Context, topics []string) (map[string]map[string]string, error) {
-	out := map[string]map[string]string{}
-	if len(topics) == 0 {
-		return out, nil
-	}
-	rcs, err := c.src.DescribeTopicConfigs(ctx, topics...)
-	if err != nil && len(rcs) == 0 {
-		var auth *kadm.AuthError
-		if errors.As(err, &auth) {
-			return out, nil
-		}
-		return nil, fmt.Errorf("describe configs of topics of %s: %w", c.flow.From, err)
-	}
-	for _, rc := range rcs {
-		if rc.Err != nil {
-			continue
-		}
-		m := map[string]string{}
-		for _, cfg := range rc.Configs {
-			if cfg.Value != nil && cfg.Source != kmsg.ConfigSourceDefaultConfig && slices.Contains(portable, cfg.Key) {
-				m[cfg.Key] = *cfg.Value
-			}
-		}
-		out[rc.Name] = m
-	}
-	return out, nil
-}
-
 func (c *catalog) targets(ctx context.Context, names []string) (kadm.TopicDetails, error) {
 	if c.dst == nil || len(names) == 0 {
 		return nil, nil
 	}
-	have, err := c.dst.ListTopics(kadm.WithAuthorizedOps(ctx), names...)
+	have, err := listTopics(ctx, c.dst, names...)
 	if err != nil {
 		return nil, fmt.Errorf("list topics of %s: %w", c.flow.To, err)
 	}

@@ -86,7 +86,12 @@ func decide(f *topology.Flow, r *topology.Resolved, src, dst *txn.Capabilities, 
 			why = append(why, "its locks can't be renewed (before Kafka 4.2)")
 		}
 	} else {
-		d.serverAssignor = src.ConsumerProtocol() && r.Protocol != "classic"
+		// The classic protocol is the default: with it a dead member is noticed
+		// after 10 s, with the other after the broker's 45 s (ADR 0006).
+		d.serverAssignor = r.Protocol == "consumer"
+		if d.serverAssignor && !src.ConsumerProtocol() {
+			return refuse("group.protocol=consumer needs group.version 1 finalised at the source "+f.From, "set group.protocol=classic")
+		}
 	}
 	if f.Guarantee == topology.GuaranteeAuto {
 		why = append(why, "at-least-once is the strongest of this version")

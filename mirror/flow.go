@@ -96,7 +96,7 @@ func (f *flow) run(ctx context.Context) (err error) {
 	var late *time.Timer
 	stopLate := context.AfterFunc(ctx, func() {
 		f.board.phase(FlowStopping, "", "")
-		late = time.AfterFunc(f.def.Limits.Shutdown, func() {
+		late = time.AfterFunc(f.def.Limits.Shutdown-f.goodbye(), func() {
 			cancel(fmt.Errorf("not finished within the shutdown limit of %v", f.def.Limits.Shutdown))
 		})
 	})
@@ -180,7 +180,7 @@ func (f *flow) oneLane(ctx, work context.Context, n int, name string) (err error
 	defer f.board.lanes(-1)
 	defer func() {
 		// However the lane ends, it leaves in an orderly way.
-		bye, cancel := context.WithTimeout(work, min(10*time.Second, f.def.Limits.Shutdown))
+		bye, cancel := context.WithTimeout(context.WithoutCancel(work), f.goodbye())
 		defer cancel()
 		if cerr := rd.close(bye); cerr != nil {
 			f.log.Info("group not left in order; what was held comes back when the locks or the session end", "lane", name, "reason", cerr)
@@ -190,6 +190,10 @@ func (f *flow) oneLane(ctx, work context.Context, n int, name string) (err error
 	l := &lane{name: name, flow: f, reader: rd, sink: sink, chain: f.chain()}
 	return l.run(ctx, work)
 }
+
+// goodbye is the part of the shutdown limit that is kept for giving back what
+// is held and leaving the group.
+func (f *flow) goodbye() time.Duration { return min(f.def.Limits.Shutdown/3, 10*time.Second) }
 
 func (f *flow) addReader(n int, r reader) {
 	f.mu.Lock()
@@ -273,103 +277,15 @@ func (f *flow) stop(topic string, partition int32, offset int64, err error) {
 }
 
 // unreadable decides on data that can't be decoded.
-func (f *flow) unreadable(topic string, partition int32, offset int64, err error) bool {
+func (f *flow) unreadable(topic string, partition int32, offset, n int64, err error) bool {
 	err = fmt.Errorf("the data can't be decoded: %w", err)
 	if f.def.OnError == topology.OnErrorSkip && offset >= 0 {
-		f.board.left(topic, partition, leftSkipped, 1)
-		f.log.Warn("unreadable data skipped", "topic", topic, "partition", partition, "offset", offset, "reason", err)
+		f.board.left(topic, partition, leftSkipped, int(n))
+		f.log.Warn("unreadable data skipped", "topic", topic, "partition", partition, "offset", offset, "offsets", n, "reason", err)
 		return true
 	}
 	f.stop(topic, partition, offset, err)
 	return false
-}
-
-// watchTopics looks again at topics, partitions and stops at each refresh.
-func (f *flow) watchTopics(ctx context.Context) {
-	last := time.Now()
-	for {
-		timer := time.NewTimer(f.def.Limits.Refresh)
-		select {
-		case <-timer.C:
-		case <-f.wake:
-			// Somebody found a topic that can't be copied; but a topic that
-			// flaps must not turn into a storm.
-			if sleep(ctx, time.Until(last.Add(time.Second))) != nil {
-				timer.Stop()
-				return
-			}
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		}
-		timer.Stop()
-		last = time.Now()
-		err := f.refresh(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		f.board.trouble("refresh", err)
-	}
-}
-
-// refresh brings the set of topics up to date.
-func (f *flow) refresh(ctx context.Context) error {
-	if err := f.syncStops(ctx); err != nil {
-		return err
-	}
-	f.mu.Lock()
-	stopped := maps.Clone(f.stopped)
-	f.mu.Unlock()
-	v, err := f.cat.refresh(ctx, stopped)
-	if err != nil {
-		return err
-	}
-	f.adopt(v)
-	return nil
-}
-
-// adopt makes a view the flow's own. A topic that one answer leaves out stays:
-// it is gone when three in a row leave it out.
-func (f *flow) adopt(v *view) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	seen := map[string]bool{}
-	for i := range v.states {
-		st := &v.states[i]
-		seen[st.Topic] = true
-		delete(f.absent, st.Topic)
-		if f.decision.reader == topology.ReaderShare && f.def.Ordered != topology.OrderedFalse && slices.Contains(v.compacted, st.Topic) {
-			st.Ready = false
-			st.Reason, st.Hint = "a compacted topic needs order, which read: share does not keep", "give it a flow with ordered: true, or restart the mirror, or set ordered: false"
-			delete(v.ready, st.Topic)
-		}
-		if st.Ready {
-			delete(f.blocked, st.Topic)
-		}
-	}
-	for topic, rt := range f.ready {
-		if seen[topic] {
-			continue
-		}
-		if f.absent[topic]++; f.absent[topic] < 3 {
-			v.ready[topic] = rt
-			v.states = append(v.states, TopicState{Topic: topic, Target: rt.target, Ready: true})
-		}
-	}
-	f.ready = v.ready
-	for topic := range f.stopped {
-		delete(f.ready, topic)
-	}
-	f.subscribe()
-	f.board.setTopics(v.states)
-	switch {
-	case len(v.states) == 0:
-		f.board.phase(FlowWaiting, "no topic of "+f.def.From+" matches", "see topics.include and topics.exclude, and DESCRIBE rights at the source")
-	case len(f.ready) == 0:
-		f.board.phase(FlowWaiting, fmt.Sprintf("none of %d matching topics can be copied: %s", len(v.states), v.states[0].Reason), v.states[0].Hint)
-	default:
-		f.board.phase(FlowRunning, "", "")
-	}
 }
 
 func (f *flow) closeClients() {

@@ -39,6 +39,13 @@ func (s *kafkaSink) judge(ctx context.Context, queues []*queue, errs []error, fa
 		case v == verdictRecord:
 			failed[bad[0]] = refused(err)
 			q.todo = rest
+			if s.ordered {
+				// Whether the rest may follow is not for the sink to say.
+				for _, i := range rest {
+					failed[i] = Retriable(errBehind)
+				}
+				q.todo = nil
+			}
 			if !q.alone {
 				q.most = 1 // what is refused often comes in a row
 			}
@@ -64,6 +71,10 @@ func (s *kafkaSink) judge(ctx context.Context, queues []*queue, errs []error, fa
 		q.todo = nil
 	}
 }
+
+// errBehind: an ordered sink did not try a record, because one before it in its
+// partition was refused.
+var errBehind = errors.New("an earlier record of the partition was refused")
 
 // failure is the error of a Put for a verdict that is not about one record.
 func (s *kafkaSink) failure(topic string, v verdict, err error) error {

@@ -55,6 +55,9 @@ func (l *lane) copy(ctx context.Context, b *batch) {
 	todo := make([]pending, 0, len(b.items))
 	for i := range b.items {
 		it := &b.items[i]
+		if it.fate != fateOpen {
+			continue // the reader's own decision
+		}
 		out, verdict, reason := l.chain.Apply(it.rec)
 		switch verdict {
 		case transform.Keep:

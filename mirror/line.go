@@ -42,7 +42,10 @@ func (o octets) MarshalJSON() ([]byte, error) {
 	case o == nil:
 		return []byte("null"), nil
 	case utf8.Valid(o):
-		return json.Marshal(string(o))
+		// json.Marshal would turn <, > and & into escapes.
+		var b bytes.Buffer
+		err := encoder(&b).Encode(string(o))
+		return b.Bytes(), err
 	}
 	return json.Marshal(base64Octets{o})
 }
@@ -91,9 +94,13 @@ func appendLine(to *bytes.Buffer, rec *kgo.Record) error {
 	for i, h := range rec.Headers {
 		l.Headers[i] = lineHeader{octets(h.Key), h.Value}
 	}
+	return encoder(to).Encode(l)
+}
+
+func encoder(to *bytes.Buffer) *json.Encoder {
 	enc := json.NewEncoder(to)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(l)
+	return enc
 }
 
 // DecodeLine reads one line that the file sink wrote: a JSON object with

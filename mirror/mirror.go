@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,9 @@ type Mirror struct {
 	started atomic.Pointer[time.Time]
 }
 
+// instanceShape is what brokers take as part of a group instance id.
+var instanceShape = regexp.MustCompile(`^[A-Za-z0-9._-]{0,100}$`)
+
 // New checks opts. It opens no connection.
 func New(opts Options) (*Mirror, error) {
 	if opts.Topology == nil {
@@ -34,6 +38,9 @@ func New(opts Options) (*Mirror, error) {
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if !instanceShape.MatchString(opts.Instance) {
+		return nil, fmt.Errorf("instance %q: a name has at most 100 letters, digits, dots, dashes and underscores", opts.Instance)
 	}
 	m := &Mirror{opts: opts}
 	for _, def := range opts.Topology.Flows {

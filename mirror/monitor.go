@@ -31,6 +31,10 @@ type standing struct {
 // standings reads the positions of the flow's topics from the source.
 func (f *flow) standings(ctx context.Context, topics []string) (map[place]standing, error) {
 	out := map[place]standing{}
+	topics, err := seen(ctx, f.src, topics)
+	if err != nil {
+		return nil, fmt.Errorf("list topics of %s: %w", f.def.From, err)
+	}
 	if len(topics) == 0 {
 		return out, nil
 	}
@@ -91,7 +95,7 @@ func (f *flow) positions(ctx context.Context) (map[place]standing, error) {
 	}
 	committed, err := f.admin().FetchOffsets(ctx, f.settings.GroupID)
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
-		return nil, fmt.Errorf("read positions of group %s: %w", f.settings.GroupID, err)
+		return nil, groupDenied(fmt.Errorf("read positions of group %s: %w", f.settings.GroupID, err), f.settings.GroupID)
 	}
 	committed.Each(func(o kadm.OffsetResponse) {
 		if o.Err == nil {

@@ -27,8 +27,11 @@ type Options struct {
 	// Dial replaces the TCP dialer of every client, for virtual networks. The
 	// TLS of the topology is still applied. Default: net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Instance names this process in group member ids and logs. Default: a
-	// random id.
+	// Instance names this process in the source's groups. It must differ from
+	// that of every other process of the same topology, and should be the same
+	// after a restart: the process then takes its old place in the group at
+	// once, where a new one waits for the session timeout of the old (45 s for
+	// a share group). Default: random.
 	Instance string
 	// OpenFile opens the output of a file sink for appending; required when
 	// the topology has one.
@@ -40,9 +43,11 @@ type Options struct {
 
 // SyncWriter is a file open for appending.
 type SyncWriter interface {
+	// Write appends p, as io.Writer does.
 	Write(p []byte) (int, error)
 	// Sync returns once everything written is on stable storage.
 	Sync() error
+	// Close does not sync.
 	Close() error
 }
 

@@ -1,12 +1,13 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceover-mirror/onceover/topology"
@@ -47,8 +48,8 @@ func (f *flow) prepare(ctx context.Context) error {
 		if errors.As(err, &refusal) && f.settings.Read == topology.ReaderAuto {
 			// Share groups are there but can't be set up as they must be.
 			f.decision.reader = topology.ReaderPartition
-			f.decision.serverAssignor = f.srcCap.ConsumerProtocol() && f.settings.Protocol != "classic"
-			f.decision.why = "share groups can't be used here: " + refusal.Problem
+			f.decision.serverAssignor = f.settings.Protocol == "consumer"
+			f.decision.why = "share groups can't be used here: " + refusal.Problem + " (" + refusal.Hint + ")"
 		} else if err != nil {
 			return err
 		}
@@ -71,11 +72,7 @@ func (f *flow) prepare(ctx context.Context) error {
 }
 
 func (f *flow) newCatalog() *catalog {
-	c := &catalog{flow: f.def, src: kadm.NewClient(f.src), sameCluster: f.def.From == f.def.To}
-	if f.dst != nil {
-		c.dst = kadm.NewClient(f.dst)
-	}
-	return c
+	return &catalog{flow: f.def, src: f.src, dst: f.dst, sameCluster: f.def.From == f.def.To}
 }
 
 // insist repeats an action until it succeeds, is refused, or ctx ends. The
@@ -182,15 +179,19 @@ func (f *flow) newSink(n int) (Sink, error) {
 	if f.def.Sink != nil {
 		return newFileSink(f.def.Sink.File.Path, f.opts.OpenFile), nil
 	}
-	opts, err := f.clientOpts(f.def.To, "target")
-	if err != nil {
-		return nil, err
-	}
 	more, err := producerOpts(f.settings.Producer)
 	if err != nil {
 		return nil, &Refusal{Problem: err.Error(), Hint: hintOf(err)}
 	}
-	return newKafkaSink(append(opts, more...)), nil
+	s := newKafkaSink(func() ([]kgo.Opt, error) {
+		opts, err := f.clientOpts(f.def.To, "target")
+		return append(opts, more...), err
+	})
+	s.ordered = f.decision.reader == topology.ReaderPartition
+	s.onBlocked = func(since time.Time, err error) {
+		f.board.trouble(fmt.Sprintf("lane %d target", n), fmt.Errorf("nothing written since %s: %w", since.Format(time.TimeOnly), err))
+	}
+	return s, nil
 }
 
 // chain is what happens to each record between source and target.
@@ -204,6 +205,9 @@ func (f *flow) chain() transform.Chain {
 
 // newReader joins the source's group.
 func (f *flow) newReader(name string) (reader, error) {
+	if f.decision.reader == topology.ReaderShare {
+		return f.newShareReader(name, f.board, f.written)
+	}
 	opts, err := f.clientOpts(f.def.From, "source")
 	if err != nil {
 		return nil, err
@@ -212,12 +216,35 @@ func (f *flow) newReader(name string) (reader, error) {
 	if err != nil {
 		return nil, &Refusal{Problem: err.Error(), Hint: hintOf(err)}
 	}
-	if f.decision.reader == topology.ReaderPartition {
-		opts = append(opts, kgo.FetchMaxBytes(int32(f.def.Limits.Bytes)), kgo.FetchMaxPartitionBytes(int32(f.def.Limits.Bytes)))
-		return newPartitionReader(append(opts, more...), f.settings.GroupID, f.decision.serverAssignor, partitionConfig{
-			lane: name, records: f.def.Limits.Records, board: f.board, log: f.log,
-			topicFailed: f.sourceRefused, unreadable: f.unreadable, copies: f.copies,
-		})
+	opts = append(opts, kgo.FetchMaxBytes(int32(f.def.Limits.Bytes)), kgo.FetchMaxPartitionBytes(int32(f.def.Limits.Bytes)),
+		kgo.SessionTimeout(sessionTimeout))
+	return newPartitionReader(append(opts, more...), f.settings.GroupID, f.decision.serverAssignor, partitionConfig{
+		lane: name, instance: f.instance(name), records: f.def.Limits.Records, board: f.board, log: f.log,
+		topicFailed: f.sourceRefused, unreadable: f.unreadable, copies: f.copies,
+	})
+}
+
+// sessionTimeout is how long a consumer group waits for a dead member, where the
+// classic protocol lets the client say.
+const sessionTimeout = 10 * time.Second
+
+// instance names a lane across restarts, "" when the process has no name.
+func (f *flow) instance(lane string) string {
+	if f.opts.Instance == "" {
+		return ""
+	}
+	return f.opts.Instance + "." + f.def.Name + "." + strings.ReplaceAll(lane, " ", "-")
+}
+
+// newShareReader makes a member of the flow's share group that reports to b.
+func (f *flow) newShareReader(name string, b *board, written *writtenSet) (*shareReader, error) {
+	opts, err := f.clientOpts(f.def.From, "source")
+	if err != nil {
+		return nil, err
+	}
+	more, err := consumerOpts(f.settings.Consumer)
+	if err != nil {
+		return nil, &Refusal{Problem: err.Error(), Hint: hintOf(err)}
 	}
 	// A session is tied to its connection: it must not be closed for idleness
 	// while a slow target keeps the lane.
@@ -226,18 +253,15 @@ func (f *flow) newReader(name string) (reader, error) {
 	if err != nil {
 		return nil, &Refusal{Problem: fmt.Sprintf("open source client: %v", err)}
 	}
-	lock := f.group.lock
-	if lock == 0 {
-		lock = f.def.Limits.Lock
-	}
 	cfg := shareConfig{
-		group: f.settings.ShareGroupID, lane: name, records: f.def.Limits.Records, bytes: f.def.Limits.Bytes,
+		group: f.settings.ShareGroupID, lane: name, instance: f.instance(name), records: f.def.Limits.Records, bytes: f.def.Limits.Bytes,
 		partitionBytes: int32(f.def.Limits.Bytes), minBytes: 1, maxWait: 500 * time.Millisecond,
-		lock: lock, renew: f.decision.renew, deliveryLimit: f.group.deliveries,
-		board: f.board, log: f.log, written: f.written,
+		lock: cmp.Or(f.group.lock, f.def.Limits.Lock), renew: f.srcCap.Renew(), deliveryLimit: cmp.Or(f.group.deliveries, defaultDeliveries),
+		board: b, log: f.log, written: written,
 		rejoining: f.setGroup, topicFailed: f.sourceRefused, unreadable: f.unreadable,
 	}
 	if err := cfg.override(f.settings.Consumer); err != nil {
+		cl.Close()
 		return nil, err
 	}
 	return newShareReader(cl, cfg), nil

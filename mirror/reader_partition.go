@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -27,15 +28,16 @@ type partitionReader struct {
 }
 
 type partitionConfig struct {
-	lane    string
-	records int
-	board   *board
-	log     *slog.Logger
+	lane     string
+	instance string // static member id, "" for none
+	records  int
+	board    *board
+	log      *slog.Logger
 	// topicFailed: the broker refuses the topic to this client.
 	topicFailed func(topic string, err error)
-	// unreadable: data of a partition can't be decoded at offset. True: skip
-	// what can't be read.
-	unreadable func(topic string, partition int32, offset int64, err error) bool
+	// unreadable: n offsets of a partition from offset on can't be decoded.
+	// True: skip them.
+	unreadable func(topic string, partition int32, offset, n int64, err error) bool
 	// copies reports whether the partition is to be copied at all.
 	copies func(topic string, partition int32) bool
 }
@@ -54,6 +56,9 @@ func newPartitionReader(opts []kgo.Opt, group string, serverAssignor bool, cfg p
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, ps map[string][]int32) { r.forget(ps) }),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, ps map[string][]int32) { r.forget(ps) }),
 	)
+	if cfg.instance != "" {
+		opts = append(opts, kgo.InstanceID(cfg.instance))
+	}
 	if serverAssignor {
 		opts = append(opts, kgo.ServerSideBalancer())
 	} else {
@@ -87,10 +92,11 @@ func (r *partitionReader) poll(ctx context.Context) (*batch, error) {
 		if fetches.IsClientClosed() {
 			return nil, kgo.ErrClientClosed
 		}
-		rewind := r.failures(fetches)
 		b := &batch{}
-		fetches.EachPartition(func(p kgo.FetchTopicPartition) { r.file(b, p, rewind) })
-		r.rewind(rewind)
+		seek := map[string]map[int32]kgo.EpochOffset{}
+		fetches.EachPartition(func(p kgo.FetchTopicPartition) { r.file(b, p, seek) })
+		r.failures(ctx, fetches, b, seek)
+		r.seek(seek)
 		if len(b.items) > 0 {
 			return b, nil
 		}
@@ -98,29 +104,29 @@ func (r *partitionReader) poll(ctx context.Context) (*batch, error) {
 	}
 }
 
-// failures deals with the errors that came with a poll, and returns the
-// offsets to go back to.
-func (r *partitionReader) failures(fetches kgo.Fetches) map[string]map[int32]kgo.EpochOffset {
-	rewind := map[string]map[int32]kgo.EpochOffset{}
+// failures deals with the errors that came with a poll, and adds the offsets to
+// go on from. A partition's records in the same poll come before its error.
+func (r *partitionReader) failures(ctx context.Context, fetches kgo.Fetches, b *batch, seek map[string]map[int32]kgo.EpochOffset) {
 	group := false
 	fetches.EachError(func(topic string, partition int32, err error) {
-		var session *kgo.ErrGroupSession
+		var (
+			session *kgo.ErrGroupSession
+			loss    *kgo.ErrDataLoss
+		)
 		switch {
 		case errors.As(err, &session):
 			group = true
 			r.cfg.board.trouble(r.cfg.lane+" membership", r.explain(fmt.Errorf("consumer group %s: %w", r.group, err)))
 		case errors.Is(err, kerr.TopicAuthorizationFailed):
 			r.cfg.topicFailed(topic, err)
-		case errors.Is(err, kerr.CorruptMessage), !isKafkaError(err) && topic != "":
+		case errors.As(err, &loss):
+			// The source's log was cut; what comes there now is new.
+			r.cfg.log.Warn("source records are gone", "topic", topic, "partition", partition, "reason", err)
 			r.mu.Lock()
-			at, ok := r.next[place{topic, partition}]
+			r.next[place{topic, partition}] = loss.ResetTo
 			r.mu.Unlock()
-			if !ok {
-				at = -1
-			}
-			if !r.cfg.unreadable(topic, partition, at, err) {
-				r.cl.PauseFetchPartitions(map[string][]int32{topic: {partition}})
-			}
+		case errors.Is(err, kerr.CorruptMessage), !isKafkaError(err) && topic != "":
+			r.corrupt(ctx, b, seek, place{topic, partition}, err)
 		default:
 			r.cfg.log.Info("fetch will be tried again", "topic", topic, "partition", partition, "reason", err)
 		}
@@ -128,7 +134,43 @@ func (r *partitionReader) failures(fetches kgo.Fetches) map[string]map[int32]kgo
 	if !group {
 		r.cfg.board.trouble(r.cfg.lane+" membership", nil)
 	}
-	return rewind
+}
+
+// corrupt stops a partition whose next batch can't be decoded, or steps over
+// the batch: a record without content stands in for it, so that the position
+// passes it when everything before it is settled.
+func (r *partitionReader) corrupt(ctx context.Context, b *batch, seek map[string]map[int32]kgo.EpochOffset, at place, err error) {
+	r.mu.Lock()
+	first, ok := r.next[at]
+	r.mu.Unlock()
+	if !ok {
+		first = r.begin(ctx, at)
+	}
+	last, endErr := batchEnd(ctx, r.cl, at.topic, at.partition, first)
+	if endErr != nil {
+		last = first
+	}
+	if !r.cfg.unreadable(at.topic, at.partition, first, last-first+1, err) {
+		r.cl.PauseFetchPartitions(map[string][]int32{at.topic: {at.partition}})
+		return
+	}
+	stand := &kgo.Record{Topic: at.topic, Partition: at.partition, Offset: last, LeaderEpoch: -1}
+	b.items = append(b.items, item{rec: stand, src: tip{partition: at.partition}, fate: fateRejected})
+	back(seek, &kgo.Record{Topic: at.topic, Partition: at.partition, Offset: last + 1})
+}
+
+// begin is where reading of a partition began of which nothing came yet.
+func (r *partitionReader) begin(ctx context.Context, at place) int64 {
+	if o, ok := r.cl.CommittedOffsets()[at.topic][at.partition]; ok && o.Offset >= 0 {
+		return o.Offset
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	starts, err := kadm.NewClient(r.cl).ListStartOffsets(ctx, at.topic)
+	if o, ok := starts.Lookup(at.topic, at.partition); err == nil && ok && o.Err == nil {
+		return o.Offset
+	}
+	return 0
 }
 
 func isKafkaError(err error) bool {
@@ -139,11 +181,19 @@ func isKafkaError(err error) bool {
 // file puts one partition's records into the batch. A record below the next
 // expected offset was handed out before (a fetch from a follower that lags, for
 // example) and is left out.
-func (r *partitionReader) file(b *batch, p kgo.FetchTopicPartition, rewind map[string]map[int32]kgo.EpochOffset) {
+func (r *partitionReader) file(b *batch, p kgo.FetchTopicPartition, seek map[string]map[int32]kgo.EpochOffset) {
 	at := place{p.Topic, p.Partition}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next, known := r.next[at]
+	if !known {
+		// The first look at a partition: the group's own position is where the
+		// log should still be.
+		var o kgo.EpochOffset
+		if o, known = r.cl.CommittedOffsets()[p.Topic][p.Partition]; known {
+			next = o.Offset
+		}
+	}
 	if known && p.LogStartOffset > next && len(p.Records) > 0 && p.Records[0].Offset >= p.LogStartOffset {
 		r.cfg.board.gap(p.Topic, p.Partition, next, p.LogStartOffset-1)
 	}
@@ -154,7 +204,7 @@ func (r *partitionReader) file(b *batch, p kgo.FetchTopicPartition, rewind map[s
 		}
 		if !r.cfg.copies(p.Topic, p.Partition) {
 			r.cl.PauseFetchPartitions(map[string][]int32{p.Topic: {p.Partition}})
-			back(rewind, rec)
+			back(seek, rec)
 			return
 		}
 		b.items = append(b.items, item{rec: rec, src: tip{partition: p.Partition}})
@@ -174,8 +224,9 @@ func back(m map[string]map[int32]kgo.EpochOffset, rec *kgo.Record) {
 	}
 }
 
-// rewind goes back to offsets whose records are open again.
-func (r *partitionReader) rewind(to map[string]map[int32]kgo.EpochOffset) {
+// seek goes on from other offsets: those of records that are open again, or
+// behind what can't be read.
+func (r *partitionReader) seek(to map[string]map[int32]kgo.EpochOffset) {
 	if len(to) == 0 {
 		return
 	}
@@ -223,7 +274,7 @@ func (r *partitionReader) settle(ctx context.Context, b *batch) error {
 			return err
 		}
 	}
-	r.rewind(open)
+	r.seek(open)
 	return nil
 }
 
@@ -273,8 +324,19 @@ func (r *partitionReader) setTopics(topics []string) {
 	}
 }
 
+// close leaves the group. A static member does not leave by itself, since it may
+// come back; this one is asked to, so that others take over at once.
 func (r *partitionReader) close(ctx context.Context) error {
 	err := r.cl.LeaveGroupContext(ctx)
+	if r.cfg.instance != "" && err == nil {
+		var resp kadm.LeaveGroupResponses
+		if resp, err = kadm.NewClient(r.cl).LeaveGroup(ctx, kadm.LeaveGroup(r.group).InstanceIDs(r.cfg.instance)); err == nil {
+			err = resp.Error()
+		}
+		if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.GroupIDNotFound) {
+			err = nil
+		}
+	}
 	r.cl.CloseAllowingRebalance()
 	if err != nil {
 		return fmt.Errorf("leave consumer group %s: %w", r.group, err)

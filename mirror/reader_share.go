@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -23,7 +24,9 @@ import (
 type shareConfig struct {
 	group string
 	lane  string // for logs and troubles
-	rack  string
+	// instance names the member, "" for a random id.
+	instance string
+	rack     string
 	// records and bytes bound a fetch, partitionBytes one partition of it.
 	records, bytes int
 	partitionBytes int32
@@ -42,7 +45,8 @@ type shareConfig struct {
 	topicFailed func(topic string, err error)
 	// unreadable: data of a partition can't be decoded from offset on. True:
 	// reject what can't be read and go on.
-	unreadable func(topic string, partition int32, offset int64, err error) bool
+	// n offsets are concerned.
+	unreadable func(topic string, partition int32, offset, n int64, err error) bool
 }
 
 // shareReader reads through one share group member (KIP-932). It is a client
@@ -54,7 +58,7 @@ type shareConfig struct {
 type shareReader struct {
 	cfg    shareConfig
 	cl     *kgo.Client
-	member string // own id, base64 of 16 random bytes as Kafka's clients make it
+	member string // own id
 
 	out     chan *batch
 	fatal   chan error
@@ -68,6 +72,7 @@ type shareReader struct {
 	leaders  map[tip]int32
 	pumps    map[int32]*pump
 	dirty    bool // leaders may have moved
+	unsure   bool // the group may be gone; nothing is fetched before a heartbeat has shown that it is not
 	closing  bool
 
 	started  bool
@@ -110,7 +115,7 @@ func (c *shareConfig) override(consumer map[string]string) error {
 // session is tied to its connection. The reader closes cl.
 func newShareReader(cl *kgo.Client, cfg shareConfig) *shareReader {
 	r := &shareReader{
-		cfg: cfg, cl: cl, member: newMemberID(),
+		cfg: cfg, cl: cl, member: memberID(cfg.group, cfg.instance),
 		out: make(chan *batch), fatal: make(chan error, 1), wake: make(chan struct{}, 1),
 		assigned: map[tip]bool{}, names: map[[16]byte]string{}, leaders: map[tip]int32{}, pumps: map[int32]*pump{},
 	}
@@ -120,9 +125,16 @@ func newShareReader(cl *kgo.Client, cfg shareConfig) *shareReader {
 	return r
 }
 
-func newMemberID() string {
+// memberID is 16 bytes in base64, as Kafka's own clients have it: random, or
+// that of the instance, which is then the same after a restart.
+func memberID(group, instance string) string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails, says its documentation
+	if instance == "" {
+		_, _ = rand.Read(b[:]) // never fails, says its documentation
+	} else {
+		sum := sha256.Sum256([]byte(group + "\x00" + instance))
+		copy(b[:], sum[:])
+	}
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
@@ -163,6 +175,14 @@ func (r *shareReader) settle(_ context.Context, b *batch) error {
 	}
 	for t := range acks {
 		acks[t] = mergeAcks(acks[t])
+		for _, a := range acks[t] {
+			// Written comes before free, or the record could slip through
+			// between the two.
+			if a.kind != ackRelease {
+				r.cfg.written.add(t, a.first, a.last)
+			}
+			r.cfg.written.free(t, txn.Range{First: a.first, Last: a.last}, b.from)
+		}
 	}
 	b.from.ack(acks)
 	return nil
@@ -175,6 +195,9 @@ func (r *shareReader) setTopics(topics []string) {
 	r.topics = topics
 	r.mu.Unlock()
 	if changed {
+		// At once: records of a topic that was stopped are given back, and
+		// would be fetched again until the member has come round.
+		r.distribute()
 		r.nudge()
 	}
 }
@@ -184,6 +207,23 @@ func (r *shareReader) nudge() {
 	case r.wake <- struct{}{}:
 	default:
 	}
+}
+
+// doubt stops fetching until the group has answered a heartbeat. A group that
+// was deleted would be made anew by a fetch, with whatever reset setting it has
+// by then, and history would be skipped.
+func (r *shareReader) doubt() {
+	r.mu.Lock()
+	r.unsure = true
+	r.mu.Unlock()
+	r.distribute()
+	r.nudge()
+}
+
+func (r *shareReader) doubtful() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unsure
 }
 
 // refreshSoon has the member look at the metadata again, before the next
@@ -210,6 +250,10 @@ func (r *shareReader) close(ctx context.Context) error {
 	err := r.leave(r.ioCtx)
 	r.abort()
 	r.cl.Close()
+	for _, p := range r.pumps {
+		r.cfg.board.trouble(p.name(), nil)
+	}
+	r.cfg.board.trouble(r.cfg.lane+" membership", nil)
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("leave share group %s: %w", r.cfg.group, cause)
 	}
@@ -240,7 +284,7 @@ func (r *shareReader) distribute() {
 	want := map[int32]map[tip]bool{}
 	for t := range r.assigned {
 		node, ok := r.leaders[t]
-		if !ok || node < 0 || r.names[t.id] == "" || !slices.Contains(r.topics, r.names[t.id]) {
+		if r.unsure || !ok || node < 0 || r.names[t.id] == "" || !slices.Contains(r.topics, r.names[t.id]) {
 			continue
 		}
 		if want[node] == nil {
@@ -267,8 +311,9 @@ func (r *shareReader) partitionFailed(t tip, err error) {
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		r.cfg.topicFailed(topic, err)
 	case errors.Is(err, kerr.CorruptMessage):
-		r.cfg.unreadable(topic, t.partition, -1, err)
+		r.cfg.unreadable(topic, t.partition, -1, 0, err)
 	default:
+		r.cfg.board.hindered(topic, t.partition, err)
 		r.cfg.log.Info("share fetch will be tried again", "topic", topic, "partition", t.partition, "reason", err)
 		r.refreshSoon()
 	}
@@ -279,7 +324,6 @@ func (r *shareReader) confirmed(t tip, a ackRange) {
 	if a.kind == ackRelease {
 		return
 	}
-	r.cfg.written.drop(t, a.first, a.last)
 	r.cfg.board.settled(t, txn.Range{First: a.first, Last: a.last})
 	if a.records > 0 {
 		r.cfg.board.copied(r.topicName(t.id), t.partition, a.records, a.bytes)
@@ -291,7 +335,6 @@ func (r *shareReader) refused(t tip, a ackRange, err error) {
 	if a.kind != ackAccept && a.kind != ackReject {
 		return // it comes again, which is all that was wanted
 	}
-	r.cfg.written.add(t, a.first, a.last)
 	r.cfg.board.refused(r.topicName(t.id), t.partition, int(a.last-a.first+1), err)
 }
 

@@ -3,6 +3,7 @@ package mirror
 import (
 	"cmp"
 	"encoding/binary"
+	"math"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -35,25 +36,8 @@ func decodeAcquisition(topic string, rp *kmsg.ShareFetchResponseTopicPartition) 
 	if len(ranges) == 0 {
 		return a
 	}
-	covered := lastCovered(rp.Records)
-	fp := kmsg.NewFetchResponseTopicPartition()
-	fp.Partition, fp.RecordBatches = rp.Partition, rp.Records
-	fp.HighWatermark, fp.LastStableOffset, fp.LogStartOffset = -1, -1, -1
-	got, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
-		Offset:    ranges[0].FirstOffset,
-		Topic:     topic,
-		Partition: rp.Partition,
-	}, &fp, kgo.DefaultDecompressor(), nil)
-	a.err = got.Err
-	readable := covered
-	if a.err != nil {
-		// What follows the last record read is unknown, not absent.
-		readable = ranges[0].FirstOffset - 1
-		if n := len(got.Records); n > 0 {
-			readable = got.Records[n-1].Offset
-		}
-	}
-	recs := got.Records
+	recs, covered, bad, err := decodeBatches(topic, rp, ranges[0].FirstOffset)
+	a.err = err
 	for _, ar := range ranges {
 		next := ar.FirstOffset
 		for len(recs) > 0 && recs[0].Offset <= ar.LastOffset {
@@ -62,26 +46,63 @@ func decodeAcquisition(topic string, rp *kmsg.ShareFetchResponseTopicPartition) 
 			if rec.Offset < next {
 				continue
 			}
-			a.hole(next, rec.Offset-1, readable, covered)
+			a.hole(next, rec.Offset-1, covered, &bad)
 			a.items = append(a.items, item{rec: rec, delivery: ar.DeliveryCount})
 			next = rec.Offset + 1
 		}
-		a.hole(next, ar.LastOffset, readable, covered)
+		a.hole(next, ar.LastOffset, covered, &bad)
 	}
 	return a
 }
 
-// hole files first..last, which hold no record that was read.
-func (a *acquisition) hole(first, last, readable, covered int64) {
-	put := func(to *[]txn.Range, f, l int64) {
-		if f <= l {
-			*to = append(*to, txn.Range{First: f, Last: l})
-		}
+// decodeBatches returns the records of a partition, the last offset that the
+// data covers, and the offsets of batches that can't be decoded, for err.
+func decodeBatches(topic string, rp *kmsg.ShareFetchResponseTopicPartition, from int64) (recs []*kgo.Record, covered int64, bad txn.RangeSet, err error) {
+	decode := func(data []byte) ([]*kgo.Record, error) {
+		fp := kmsg.NewFetchResponseTopicPartition()
+		fp.Partition, fp.RecordBatches = rp.Partition, data
+		fp.HighWatermark, fp.LastStableOffset, fp.LogStartOffset = -1, -1, -1
+		got, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
+			Offset:    from,
+			Topic:     topic,
+			Partition: rp.Partition,
+		}, &fp, kgo.DefaultDecompressor(), nil)
+		return got.Records, got.Err
 	}
-	put(&a.gaps, first, min(last, readable))
-	first = max(first, readable+1)
-	put(&a.unread, first, min(last, covered))
-	put(&a.back, max(first, covered+1), last)
+	covered = -1
+	if recs, err = decode(rp.Records); err == nil {
+		eachBatch(rp.Records, func(_ []byte, _, last int64) { covered = max(covered, last) })
+		return recs, covered, bad, nil
+	}
+	// Batch by batch: one that is damaged is no reason to give up on others.
+	recs = nil
+	eachBatch(rp.Records, func(data []byte, first, last int64) {
+		covered = max(covered, last)
+		got, err := decode(data)
+		if err != nil {
+			bad.Add(first, last)
+			return
+		}
+		recs = append(recs, got...)
+	})
+	slices.SortStableFunc(recs, func(a, b *kgo.Record) int { return cmp.Compare(a.Offset, b.Offset) })
+	if bad.Count() == 0 {
+		// The damage is behind the last whole batch.
+		bad.Add(covered+1, math.MaxInt64-1)
+		covered = math.MaxInt64 - 1
+	}
+	return recs, covered, bad, err
+}
+
+// hole files first..last, which hold no record that was read.
+func (a *acquisition) hole(first, last, covered int64, bad *txn.RangeSet) {
+	if end := min(last, covered); first <= end {
+		a.gaps = append(a.gaps, bad.Missing(first, end)...)
+		a.unread = append(a.unread, common(bad, txn.Range{First: first, Last: end})...)
+	}
+	if first = max(first, covered+1); first <= last {
+		a.back = append(a.back, txn.Range{First: first, Last: last})
+	}
 }
 
 // normalAcquired returns the ranges sorted and without overlap; of two that
@@ -106,26 +127,25 @@ func normalAcquired(in []kmsg.ShareFetchResponseTopicPartitionAcquiredRecord) []
 	return out
 }
 
-// lastCovered is the last offset that the whole batches of data cover, -1
-// without one. A batch that was cut off at the end does not count.
-func lastCovered(data []byte) int64 {
+// eachBatch calls do with each whole batch of data and the offsets that it
+// covers. A batch that was cut off at the end does not count.
+func eachBatch(data []byte, do func(data []byte, first, last int64)) {
 	const (
 		header      = 12 // base offset and length
 		magicAt     = 16
 		lastDeltaAt = 23
 	)
-	last := int64(-1)
 	for len(data) >= lastDeltaAt+4 {
 		size := int64(binary.BigEndian.Uint32(data[8:])) + header
 		if size < lastDeltaAt+4 || int64(len(data)) < size {
-			break
+			return
 		}
-		base := int64(binary.BigEndian.Uint64(data))
+		first := int64(binary.BigEndian.Uint64(data))
+		last := first
 		if data[magicAt] >= 2 {
-			base += int64(int32(binary.BigEndian.Uint32(data[lastDeltaAt:])))
+			last += int64(int32(binary.BigEndian.Uint32(data[lastDeltaAt:])))
 		}
-		last = max(last, base)
+		do(data[:size:size], first, last)
 		data = data[size:]
 	}
-	return last
 }

@@ -3,6 +3,7 @@ package mirror
 import (
 	"hash/crc32"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -64,6 +65,8 @@ func TestDecodeAcquisition(t *testing.T) {
 			[]txn.Range{{First: 1, Last: 1}, {First: 3, Last: 3}}, []txn.Range{{First: 5, Last: 9}}, nil, false},
 		{"broken data is neither gap nor given back", append(rawBatch(0, 4, 0, 2, 4), broken...), []int64{0, 9, 1}, []int64{0, 2, 4}, []int16{1, 1, 1},
 			[]txn.Range{{First: 1, Last: 1}, {First: 3, Last: 3}}, nil, []txn.Range{{First: 5, Last: 9}}, true},
+		{"what follows broken data is read", slices.Concat(rawBatch(0, 4, 0, 2, 4), broken, rawBatch(10, 12, 10, 12)), []int64{0, 14, 1}, []int64{0, 2, 4, 10, 12}, []int16{1, 1, 1, 1, 1},
+			[]txn.Range{{First: 1, Last: 1}, {First: 3, Last: 3}, {First: 11, Last: 11}}, []txn.Range{{First: 13, Last: 14}}, []txn.Range{{First: 5, Last: 9}}, true},
 		{"nothing acquired", two, nil, nil, nil, nil, nil, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -27,12 +27,13 @@ const metadataAge = 30 * time.Second
 // metadata.
 func (r *shareReader) manage(ctx context.Context) {
 	var (
-		epoch  int32
-		sent   []string // subscription that the coordinator knows
-		fails  int
-		looked time.Time
-		next   time.Time // heartbeat
-		eager  time.Time // until then ask often while nothing is assigned
+		epoch     int32
+		forgotten bool     // the group is to get its settings before it is joined again
+		sent      []string // subscription that the coordinator knows
+		fails     int
+		looked    time.Time
+		next      time.Time // heartbeat
+		eager     time.Time // until then ask often while nothing is assigned
 	)
 	for ctx.Err() == nil {
 		r.mu.Lock()
@@ -41,7 +42,23 @@ func (r *shareReader) manage(ctx context.Context) {
 
 		idle := epoch == 0 && len(topics) == 0 // the coordinator refuses to join for nothing
 		changed := epoch != 0 && !slices.Equal(topics, sent)
-		if !idle && (changed || !time.Now().Before(next)) {
+		doubtful := r.doubtful()
+		if forgotten && !time.Now().Before(next) {
+			var refusal *Refusal
+			err := r.cfg.rejoining(ctx)
+			switch {
+			case err == nil:
+				forgotten, fails = false, 0
+			case errors.As(err, &refusal):
+				r.fail(err)
+				return
+			default:
+				fails++
+				next = time.Now().Add(backoff(fails, 100*time.Millisecond, 5*time.Second))
+				r.cfg.board.trouble(r.cfg.lane+" membership", err)
+			}
+		}
+		if !idle && !forgotten && (changed || doubtful && fails == 0 || !time.Now().Before(next)) {
 			resp, err := r.heartbeat(ctx, epoch, topics, sent)
 			switch {
 			case ctx.Err() != nil:
@@ -53,6 +70,9 @@ func (r *shareReader) manage(ctx context.Context) {
 				epoch, sent, fails = resp.MemberEpoch, topics, 0
 				next = time.Now().Add(max(time.Duration(resp.HeartbeatIntervalMillis)*time.Millisecond, 100*time.Millisecond))
 				r.cfg.board.trouble(r.cfg.lane+" membership", nil)
+				if doubtful { // and not only since the heartbeat was sent
+					r.trust()
+				}
 				if resp.Assignment != nil {
 					r.assign(resp.Assignment)
 				}
@@ -61,15 +81,8 @@ func (r *shareReader) manage(ctx context.Context) {
 				}
 			case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedMemberEpoch), errors.Is(err, kerr.GroupIDNotFound):
 				r.cfg.log.Info("share group forgot this member; joining anew", "group", r.cfg.group, "reason", err)
-				epoch, sent = 0, nil
-				if err := r.cfg.rejoining(ctx); err != nil {
-					fails++
-					r.cfg.board.trouble(r.cfg.lane+" membership", err)
-				}
+				epoch, sent, forgotten = 0, nil, true
 				next = time.Now()
-				if fails > 0 {
-					next = next.Add(backoff(fails, 100*time.Millisecond, 5*time.Second))
-				}
 			case errors.Is(err, kerr.UnsupportedVersion):
 				r.fail(&Refusal{Problem: "the source's group coordinator does not serve share groups", Hint: "set read: partition, or finalise share.version at the source"})
 				return
@@ -109,6 +122,12 @@ func (r *shareReader) manage(ctx context.Context) {
 		}
 		timer.Stop()
 	}
+}
+
+func (r *shareReader) trust() {
+	r.mu.Lock()
+	r.unsure = false
+	r.mu.Unlock()
 }
 
 func (r *shareReader) heartbeat(ctx context.Context, epoch int32, topics, sent []string) (*kmsg.ShareGroupHeartbeatResponse, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -22,7 +23,8 @@ type pump struct {
 	ses   *shareSession
 	ready []*batch // fetched, not yet taken by the lane
 	fails int
-	pause time.Time // no fetch before
+	pause time.Time        // no fetch before
+	rest  map[tip]*respite // partitions that failed
 
 	mu   sync.Mutex
 	want map[tip]bool
@@ -30,10 +32,17 @@ type pump struct {
 	wake chan struct{}
 }
 
+// respite keeps a partition that failed out of the fetches for a while, so that
+// the others go on as if it were not there.
+type respite struct {
+	fails int
+	until time.Time
+}
+
 func newPump(r *shareReader, node int32) *pump {
 	return &pump{
 		r: r, node: node, ses: newShareSession(),
-		want: map[tip]bool{}, acks: map[tip][]ackRange{}, wake: make(chan struct{}, 1),
+		want: map[tip]bool{}, acks: map[tip][]ackRange{}, wake: make(chan struct{}, 1), rest: map[tip]*respite{},
 	}
 }
 
@@ -62,15 +71,30 @@ func (p *pump) ack(acks map[tip][]ackRange) {
 	p.nudge()
 }
 
+// take returns the acknowledgements to send, and looks what is to be fetched.
 func (p *pump) take() map[tip][]ackRange {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.ses.want = p.want
-	acks := p.acks
+	want, acks := p.want, p.acks
 	if len(acks) > 0 {
 		p.acks = map[tip][]ackRange{}
 	}
+	p.mu.Unlock()
+	p.ses.want = want
+	for t, r := range p.rest {
+		switch {
+		case !want[t]:
+			p.recovered(t) // no longer of this broker
+		case time.Now().Before(r.until):
+			p.ses.want = without(p.ses.want, t)
+		}
+	}
 	return acks
+}
+
+func without(tips map[tip]bool, t tip) map[tip]bool {
+	tips = maps.Clone(tips)
+	delete(tips, t)
+	return tips
 }
 
 // run works until ctx ends, then closes the session. Requests run under io,
@@ -116,6 +140,11 @@ func (p *pump) idleFor() time.Duration {
 	if wait := time.Until(p.pause); wait > 0 {
 		d = min(d, wait)
 	}
+	for _, r := range p.rest {
+		if wait := time.Until(r.until); wait > 0 {
+			d = min(d, wait)
+		}
+	}
 	return max(d, 10*time.Millisecond)
 }
 
@@ -147,14 +176,14 @@ func (p *pump) fetch(ctx context.Context) {
 	b := &batch{from: p}
 	var single []*batch
 	back := map[tip][]ackRange{}
-	bad := 0
+	bad := map[tip]bool{}
 	for i := range resp.Topics {
 		for j := range resp.Topics[i].Partitions {
 			rp := &resp.Topics[i].Partitions[j]
 			t := tip{resp.Topics[i].TopicID, rp.Partition}
 			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-				bad++
-				p.r.partitionFailed(t, withMessage(err, rp.ErrorMessage))
+				bad[t] = true
+				p.failed(t, withMessage(err, rp.ErrorMessage))
 				continue
 			}
 			p.acquire(t, rp, deadline, back, b, &single)
@@ -167,12 +196,30 @@ func (p *pump) fetch(ctx context.Context) {
 		p.ready = append(p.ready, b)
 	}
 	p.ready = append(p.ready, single...)
-	if bad == 0 {
-		p.fails = 0
-		p.r.cfg.board.trouble(p.name(), nil)
-	} else if len(p.ready) == 0 {
-		p.backOff()
+	for t := range p.rest {
+		if p.ses.known[t] && !bad[t] {
+			p.recovered(t)
+		}
 	}
+	p.fails = 0
+	p.r.cfg.board.trouble(p.name(), nil)
+}
+
+// failed leaves a partition alone for a while.
+func (p *pump) failed(t tip, err error) {
+	r := p.rest[t]
+	if r == nil {
+		r = &respite{}
+		p.rest[t] = r
+	}
+	r.fails++
+	r.until = time.Now().Add(backoff(r.fails, 100*time.Millisecond, 5*time.Second))
+	p.r.partitionFailed(t, err)
+}
+
+func (p *pump) recovered(t tip) {
+	delete(p.rest, t)
+	p.r.cfg.board.hindered(p.r.topicName(t.id), t.partition, nil)
 }
 
 // acquire files one partition's acquired offsets: records into b, those near
@@ -190,8 +237,12 @@ func (p *pump) acquire(t tip, rp *kmsg.ShareFetchResponseTopicPartition, deadlin
 		back[t] = append(back[t], ackRange{first: g.First, last: g.Last, kind: ackRelease})
 	}
 	if len(a.unread) > 0 {
+		n := int64(0)
+		for _, g := range a.unread {
+			n += g.Len()
+		}
 		kind := ackRelease
-		if p.r.cfg.unreadable(topic, t.partition, a.unread[0].First, a.err) {
+		if p.r.cfg.unreadable(topic, t.partition, a.unread[0].First, n, a.err) {
 			kind = ackReject
 		}
 		for _, g := range a.unread {
@@ -199,14 +250,13 @@ func (p *pump) acquire(t tip, rp *kmsg.ShareFetchResponseTopicPartition, deadlin
 		}
 	}
 	limit := p.r.cfg.deliveryLimit
+	not := p.claim(t, a.items, back)
 	for _, it := range a.items {
-		it.src = t
-		it.last = it.delivery >= limit
-		if p.r.cfg.written.has(t, it.rec.Offset) {
-			// On the target already; only its acknowledgement was refused.
-			back[t] = append(back[t], ackRange{first: it.rec.Offset, last: it.rec.Offset, kind: ackAccept})
+		if not.Has(it.rec.Offset) {
 			continue
 		}
+		it.src = t
+		it.last = it.delivery >= limit
 		if it.last {
 			p.r.cfg.board.lastDelivery(topic, t.partition, it.rec.Offset)
 		}
@@ -218,16 +268,48 @@ func (p *pump) acquire(t tip, rp *kmsg.ShareFetchResponseTopicPartition, deadlin
 	}
 }
 
+// claim takes items for the lane and returns those that are not for it: what is
+// on the target already is acknowledged, and what a lane is writing right now
+// is left to that lane.
+func (p *pump) claim(t tip, items []item, back map[tip][]ackRange) (not txn.RangeSet) {
+	for len(items) > 0 {
+		r := txn.Range{First: items[0].rec.Offset, Last: items[0].rec.Offset}
+		for items = items[1:]; len(items) > 0 && items[0].rec.Offset == r.Last+1; items = items[1:] {
+			r.Last++
+		}
+		done, own, foreign := p.r.cfg.written.claim(t, r, p)
+		for _, d := range done {
+			back[t] = append(back[t], ackRange{first: d.First, last: d.Last, kind: ackAccept})
+			not.Add(d.First, d.Last)
+		}
+		for _, o := range own {
+			not.Add(o.First, o.Last) // its acknowledgement will use the new lock
+		}
+		for _, o := range foreign {
+			// Not renewed: it comes again, and by then its fate is known.
+			p.ses.settled(t, o)
+			not.Add(o.First, o.Last)
+		}
+	}
+	return not
+}
+
 // lost ends the session after a failed request: the broker releases, or has
 // released, what was held.
 func (p *pump) lost(err error) {
 	p.ses.reset()
-	p.ready = nil
+	p.drop()
 	p.backOff()
 	switch {
-	case errors.Is(err, kerr.ShareSessionNotFound), errors.Is(err, kerr.InvalidShareSessionEpoch):
-		// A broker that restarted, or cleaned up; the next fetch opens anew.
+	case errors.Is(err, kerr.ShareSessionNotFound), errors.Is(err, kerr.InvalidShareSessionEpoch), errors.Is(err, kerr.GroupIDNotFound):
+		// A broker that restarted, or cleaned up, or the group is gone; the
+		// next fetch opens anew.
 		p.r.cfg.log.Info("share session reset", "group", p.r.cfg.group, "broker", p.node, "reason", err)
+		p.r.doubt()
+	case errors.Is(err, kerr.ShareSessionLimitReached):
+		// As long as this lane is a member, partitions are assigned to it
+		// that it can't read: it leaves them to others, and tries again later.
+		p.r.fail(fmt.Errorf("share group %s: %w", p.r.cfg.group, p.r.explain(err)))
 	case errors.Is(err, context.Canceled):
 	default:
 		p.r.cfg.board.trouble(p.name(), p.r.explain(err))
@@ -241,136 +323,6 @@ func (p *pump) backOff() {
 }
 
 func (p *pump) name() string { return fmt.Sprintf("%s broker %d", p.r.cfg.lane, p.node) }
-
-// acknowledge sends acks and reports what became of them.
-func (p *pump) acknowledge(ctx context.Context, acks map[tip][]ackRange) {
-	for t, rs := range acks {
-		var held []ackRange
-		for _, r := range mergeAcks(rs) {
-			if p.ses.holding(t, txn.Range{First: r.first, Last: r.last}) {
-				held = append(held, r)
-			} else {
-				p.r.refused(t, r, errHoldLost)
-			}
-		}
-		if acks[t] = held; len(held) == 0 {
-			delete(acks, t)
-		}
-	}
-	if len(acks) == 0 {
-		return
-	}
-	results, err := p.sendAcks(ctx, acks, false)
-	if err != nil {
-		for t, rs := range acks {
-			for _, r := range rs {
-				p.r.refused(t, r, err)
-			}
-		}
-		p.lost(fmt.Errorf("acknowledge at broker %d: %w", p.node, err))
-		return
-	}
-	for t, rs := range acks {
-		budget := 64
-		for _, r := range rs {
-			p.ses.settled(t, txn.Range{First: r.first, Last: r.last})
-		}
-		p.conclude(ctx, t, rs, results[t], &budget)
-	}
-}
-
-// conclude reports the result of a partition's acks. The broker refuses all of
-// a partition's ranges when one offset is in the wrong state, so they are
-// halved until the guilty ones are alone, or the budget of requests is spent.
-func (p *pump) conclude(ctx context.Context, t tip, rs []ackRange, err error, budget *int) {
-	if err == nil {
-		for _, r := range rs {
-			p.r.confirmed(t, r)
-		}
-		return
-	}
-	if errors.Is(err, kerr.InvalidRecordState) && *budget > 0 {
-		if halves := split(rs); halves != nil {
-			for _, half := range halves {
-				*budget--
-				res, err := p.sendAcks(ctx, map[tip][]ackRange{t: half}, false)
-				if err != nil {
-					for _, r := range half {
-						p.r.refused(t, r, err)
-					}
-					p.lost(fmt.Errorf("acknowledge at broker %d: %w", p.node, err))
-					*budget = 0
-					continue
-				}
-				p.conclude(ctx, t, half, res[t], budget)
-			}
-			return
-		}
-	}
-	for _, r := range rs {
-		p.r.refused(t, r, err)
-	}
-	if !errors.Is(err, kerr.InvalidRecordState) {
-		p.r.refreshSoon() // most likely the leader moved
-	}
-}
-
-// split halves a list of ranges, or the one range in it; nil for one offset.
-func split(rs []ackRange) [][]ackRange {
-	if len(rs) > 1 {
-		return [][]ackRange{rs[:len(rs)/2], rs[len(rs)/2:]}
-	}
-	r := rs[0]
-	n := r.last - r.first + 1
-	if n < 2 {
-		return nil
-	}
-	a, b := r, r
-	a.last = r.first + n/2 - 1
-	b.first = a.last + 1
-	// Counters are spread in proportion; a range has a record per offset.
-	a.records = int(int64(r.records) * (n / 2) / n)
-	a.bytes = r.bytes * (n / 2) / n
-	b.records, b.bytes = r.records-a.records, r.bytes-a.bytes
-	return [][]ackRange{{a}, {b}}
-}
-
-// sendAcks sends one ShareAcknowledge and returns the result per partition. An
-// error means that the session is gone and nothing is known.
-func (p *pump) sendAcks(ctx context.Context, acks map[tip][]ackRange, final bool) (map[tip]error, error) {
-	req := p.ses.ackRequest(acks)
-	req.GroupID, req.MemberID = &p.r.cfg.group, &p.r.member
-	if final {
-		req.ShareSessionEpoch = finalEpoch
-	} else if p.ses.epoch == 0 {
-		return nil, errHoldLost
-	}
-	kresp, err := p.r.cl.Broker(int(p.node)).Request(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	resp := kresp.(*kmsg.ShareAcknowledgeResponse)
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return nil, withMessage(err, resp.ErrorMessage)
-	}
-	if !final {
-		p.ses.raise()
-	}
-	if resp.AcquisitionLockTimeoutMillis > 0 {
-		p.r.setLock(time.Duration(resp.AcquisitionLockTimeoutMillis) * time.Millisecond)
-	}
-	results := make(map[tip]error, len(acks))
-	for t := range acks {
-		results[t] = errNoAnswer
-	}
-	for i := range resp.Topics {
-		for j := range resp.Topics[i].Partitions {
-			rp := &resp.Topics[i].Partitions[j]
-			results[tip{resp.Topics[i].TopicID, rp.Partition}] = withMessage(kerr.ErrorForCode(rp.ErrorCode), rp.ErrorMessage)
-		}
-	}
-	return results, nil
-}
 
 // renew extends the locks that have less than half of their time left. Without
 // RENEW (before 4.2) what the lane has not taken yet is given back instead; what
@@ -419,10 +371,21 @@ func (p *pump) giveBack() {
 			back[it.src] = append(back[it.src], ackRange{first: it.rec.Offset, last: it.rec.Offset, kind: ackRelease})
 		}
 	}
-	p.ready = nil
+	p.drop()
 	if len(back) > 0 {
 		p.ack(back)
 	}
+}
+
+// drop forgets what the lane has not taken.
+func (p *pump) drop() {
+	for _, b := range p.ready {
+		for i := range b.items {
+			at := b.items[i].rec.Offset
+			p.r.cfg.written.free(b.items[i].src, txn.Range{First: at, Last: at}, p)
+		}
+	}
+	p.ready = nil
 }
 
 // finish sends what is settled, releases the rest and closes the session.

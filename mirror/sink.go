@@ -15,7 +15,9 @@ import (
 //
 // One Sink belongs to one lane: its methods are never called concurrently.
 type Sink interface {
-	// Open is called once, before the first Put. An error ends the flow.
+	// Open is called once, before the first Put. A retriable error, and any
+	// other that is not final, starts the lane anew after a back-off: nothing is
+	// read from the source while the target takes no writes.
 	Open(ctx context.Context) error
 	// Put writes recs, which are already as they shall be on the target
 	// (topic, partition, key, value, headers, timestamp), and returns only

@@ -40,7 +40,7 @@ func (s *fileSink) Open(context.Context) error {
 	}
 	s.file = lineFiles.take(s.path, s.open)
 	if err := s.file.append(nil); err != nil {
-		lineFiles.release(s.file)
+		err = errors.Join(err, lineFiles.release(s.file))
 		s.file = nil
 		return &hinted{fmt.Errorf("open file sink: %w", err), "see that the folder of sink.file.path exists and can be written"}
 	}

@@ -27,12 +27,16 @@ import (
 // The client's RecordDeliveryTimeout is no use here: it counts from the
 // record's timestamp, which is the source's.
 type kafkaSink struct {
-	opts []kgo.Opt
+	opts func() ([]kgo.Opt, error)
 
 	// onBlocked, unless nil, is told from within Put that no record was
 	// written since the given time, and why as far as can be found out. It
 	// comes every [kafkaSink.notice] until there is progress.
 	onBlocked func(since time.Time, err error)
+
+	// ordered: behind a record that is refused nothing of its partition is
+	// tried; those records fail as retriable.
+	ordered bool
 
 	patience time.Duration // for records not on the way yet; default 10 s
 	notice   time.Duration // default 5 s
@@ -47,19 +51,20 @@ type kafkaSink struct {
 	// takes a new producer.
 	small, large *kgo.Client
 	stale        bool
+	absentAt     map[string]time.Time // topics that are unknown, and since when
+	spare        []kgo.Record         // room for the next Put's copies
 
-	mu       sync.Mutex // the clients ask for limits from their own goroutines
-	limits   map[string]int32
-	dialErr  error
-	absentAt map[string]time.Time // topics that are unknown, and since when
-	spare    []kgo.Record
+	mu      sync.Mutex // the clients use what follows from their own goroutines
+	limits  map[string]int32
+	dialErr error
 }
 
 var _ Sink = (*kafkaSink)(nil)
 
-// newKafkaSink returns a sink whose clients are made with opts in Open. Opts
-// may set compression (default lz4), linger and batch size.
-func newKafkaSink(opts []kgo.Opt) *kafkaSink {
+// newKafkaSink returns a sink that calls opts for each client that it makes,
+// as hooks serve one client each. Opts may set compression (default lz4),
+// linger and batch size.
+func newKafkaSink(opts func() ([]kgo.Opt, error)) *kafkaSink {
 	return &kafkaSink{
 		opts: opts, patience: 10 * time.Second, notice: 5 * time.Second, missing: 30 * time.Second,
 		limits: map[string]int32{}, absentAt: map[string]time.Time{},
@@ -70,13 +75,17 @@ func newKafkaSink(opts []kgo.Opt) *kafkaSink {
 const wholePut = time.Minute
 
 func (s *kafkaSink) newClient(batch func(topic string) int32) (*kgo.Client, error) {
+	given, err := s.opts()
+	if err != nil {
+		return nil, fmt.Errorf("make producer: %w", err)
+	}
 	opts := slices.Concat(
 		[]kgo.Opt{
 			kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
 			kgo.ProducerLinger(wholePut),
 			kgo.ProducerBatchMaxBytes(defaultBatch),
 		},
-		s.opts,
+		given,
 		[]kgo.Opt{
 			kgo.RequiredAcks(kgo.AllISRAcks()),
 			kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -102,8 +111,9 @@ func (s *kafkaSink) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, conn 
 	s.dialErr = err
 }
 
-// Open refuses a target on which an idempotent producer can't be used. A
-// target that can't be reached now is not refused: Put says so then.
+// Open returns once the target has given out a producer id. The error has a
+// hint when the target has no idempotent producer or does not permit it, and is
+// retriable when the target can't be reached.
 func (s *kafkaSink) Open(ctx context.Context) error {
 	cl, err := s.newClient(nil)
 	if err != nil {
@@ -113,10 +123,7 @@ func (s *kafkaSink) Open(ctx context.Context) error {
 	s.request = cl.OptValue(kgo.BrokerMaxWriteBytes).(int32)
 	s.gather = cl.OptValue(kgo.ProducerLinger).(time.Duration) == wholePut
 	cl.Close()
-	if err := s.ready(ctx); err != nil && !IsRetriable(err) {
-		return fmt.Errorf("open producer: %w", err)
-	}
-	return nil
+	return s.ready(ctx)
 }
 
 // ready makes the producer unless there is one.
@@ -207,7 +214,7 @@ func (s *kafkaSink) lineUp(recs []*kgo.Record, failed map[int]error) []*queue {
 	for i, rec := range recs {
 		if rec.Timestamp.UnixNano()/int64(time.Millisecond) != rec.Timestamp.UnixMilli() {
 			failed[i] = &hinted{
-				fmt.Errorf("timestamp %d ms can't be written: it is after the year 2262", rec.Timestamp.UnixMilli()),
+				fmt.Errorf("timestamp %d ms can't be written: it is outside the years 1678 to 2262", rec.Timestamp.UnixMilli()),
 				"such times are mostly microseconds by mistake",
 			}
 			continue

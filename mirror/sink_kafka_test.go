@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,11 +27,10 @@ import (
 // flow without overrides.
 func openSink(t *testing.T, c *testenv.Cluster, more ...kgo.Opt) *kafkaSink {
 	t.Helper()
-	opts, err := clientOpts(c.Topology("target"), &Options{Dial: c.Dial()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newKafkaSink(append(opts, more...))
+	s := newKafkaSink(func() ([]kgo.Opt, error) {
+		opts, err := clientOpts(c.Topology("target"), &Options{Dial: c.Dial()})
+		return append(opts, more...), err
+	})
 	s.patience, s.notice, s.missing = time.Second, 200*time.Millisecond, time.Hour
 	if err := s.Open(t.Context()); err != nil {
 		t.Fatal(err)
@@ -105,7 +106,7 @@ func wantFailed(t *testing.T, got map[int]error, want []int, is error) {
 	}
 }
 
-func without(recs []*kgo.Record, which []int) []*kgo.Record {
+func allBut(recs []*kgo.Record, which []int) []*kgo.Record {
 	var rest []*kgo.Record
 	for i, rec := range recs {
 		if !slices.Contains(which, i) {
@@ -229,7 +230,7 @@ func testOversized(t *testing.T, c *testenv.Cluster) {
 				want = nil
 			}
 			wantFailed(t, failures(t, openSink(t, c).Put(t.Context(), recs)), want, kerr.MessageTooLarge)
-			testenv.AssertExactlyOnce(t, without(recs, want), c.ReadAll(t, tc.topic))
+			testenv.AssertExactlyOnce(t, allBut(recs, want), c.ReadAll(t, tc.topic))
 		})
 	}
 }
@@ -260,6 +261,24 @@ func testSmallLimit(t *testing.T, c *testenv.Cluster) {
 	testenv.AssertExactlyOnce(t, recs, c.ReadAll(t, "small"))
 }
 
+// Without the right to ask for the limit, batches are halved.
+func TestKafkaSinkLimitNotTold(t *testing.T) {
+	c := testenv.Embedded(t)
+	c.CreateTopic(t, "untold", 1, -1, configs("max.message.bytes", "20000"))
+	h := c.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	recs := sized(testenv.Records("untold", 1, 1000, 6), 6, func(i int) int {
+		if i == 700 {
+			return 30_000
+		}
+		return 500
+	})
+	wantFailed(t, failures(t, openSink(t, c).Put(t.Context(), recs)), []int{700}, kerr.MessageTooLarge)
+	testenv.AssertExactlyOnce(t, allBut(recs, []int{700}), c.ReadAll(t, "untold"))
+	if h.Hits() == 0 {
+		t.Fatal("the fault did not fire")
+	}
+}
+
 func testKeyless(t *testing.T, c *testenv.Cluster) {
 	c.CreateTopic(t, "c5", 2, -1, configs("cleanup.policy", "compact"))
 	recs := testenv.Records("c5", 2, 210, 7)
@@ -275,7 +294,7 @@ func testKeyless(t *testing.T, c *testenv.Cluster) {
 	}
 	got := failures(t, openSink(t, c, kgo.ProducerBatchCompression(kgo.NoCompression())).Put(t.Context(), recs))
 	wantFailed(t, got, bad, kerr.InvalidRecord)
-	testenv.AssertExactlyOnce(t, without(recs, bad), c.ReadAll(t, "c5"))
+	testenv.AssertExactlyOnce(t, allBut(recs, bad), c.ReadAll(t, "c5"))
 }
 
 // refuseBatchesWith plays a broker that refuses a whole batch for one record
@@ -347,7 +366,7 @@ func testPartitionsAppear(t *testing.T, c *testenv.Cluster) {
 	if _, err := c.Admin(t).UpdatePartitions(t.Context(), 2, "grows"); err != nil {
 		t.Fatal(err)
 	}
-	putUntil(t, s, without(recs, []int{0, 2, 4, 6, 8, 10, 12, 14, 16, 18}))
+	putUntil(t, s, allBut(recs, []int{0, 2, 4, 6, 8, 10, 12, 14, 16, 18}))
 	testenv.AssertExactlyOnce(t, recs, c.ReadAll(t, "grows"))
 }
 
@@ -381,7 +400,7 @@ func testOverrides(t *testing.T, c *testenv.Cluster) {
 		recs := testenv.Records(topic, 1, 500, 14)
 		recs[250].Value = bytes.Repeat([]byte("too large for max.request.size "), 200)
 		wantFailed(t, failures(t, openSink(t, c, more...).Put(t.Context(), recs)), []int{250}, kerr.MessageTooLarge)
-		testenv.AssertExactlyOnce(t, without(recs, []int{250}), c.ReadAll(t, topic))
+		testenv.AssertExactlyOnce(t, allBut(recs, []int{250}), c.ReadAll(t, topic))
 	}
 }
 
@@ -407,7 +426,7 @@ func TestKafkaSinkVerdictsAreExact(t *testing.T) {
 		h := refuseBatchesWith(c.Fake(), topic, kerr.InvalidTimestamp, recs, bad)
 		s := openSink(t, c, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(int32(600+rng.IntN(20_000))))
 		wantFailed(t, failures(t, s.Put(t.Context(), recs)), bad, kerr.InvalidTimestamp)
-		testenv.AssertExactlyOnce(t, without(recs, bad), c.ReadAll(t, topic))
+		testenv.AssertExactlyOnce(t, allBut(recs, bad), c.ReadAll(t, topic))
 		if h.Hits() < len(bad) {
 			t.Errorf("%d refusals for %d bad records", h.Hits(), len(bad))
 		}
@@ -530,7 +549,7 @@ func TestKafkaSinkRefusesTarget(t *testing.T) {
 			if name == "not permitted" {
 				c.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.ClusterAuthorizationFailed, Count: -1})
 			}
-			s := newKafkaSink(c.Opts())
+			s := newKafkaSink(func() ([]kgo.Opt, error) { return c.Opts(), nil })
 			err := s.Open(t.Context())
 			if err == nil || IsRetriable(err) || hintOf(err) == "" {
 				t.Errorf("got %v (hint %q), want a refusal with a hint", err, hintOf(err))
@@ -539,17 +558,56 @@ func TestKafkaSinkRefusesTarget(t *testing.T) {
 	}
 }
 
+// sieve is a network that loses answers while it is frozen. A connection that
+// lost something is of no more use.
+type sieve struct {
+	dial   dialFunc
+	frozen atomic.Bool
+}
+
+func (n *sieve) connect(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := n.dial(ctx, network, address)
+	return &sieveConn{Conn: conn, in: n}, err
+}
+
+type sieveConn struct {
+	net.Conn
+	in   *sieve
+	lost bool
+}
+
+func (c *sieveConn) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		c.lost = c.lost || c.in.frozen.Load()
+		if err != nil || !c.lost {
+			return n, err
+		}
+	}
+}
+
 // While the target does not answer, Put waits and says so; when its context
-// ends it returns at once, and no goroutine is left (the bubble would not end).
+// ends it returns at once, and no goroutine is left (the bubble would not
+// end). What it gave up can be put again.
 func TestKafkaSinkSilentTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := testenv.Embedded(t, testenv.EmbeddedOptions{Network: new(kfake.VirtualNetwork)})
 		c.CreateTopic(t, "silent", 1, -1, nil)
-		s := openSink(t, c)
+		n := &sieve{dial: c.Dial()}
+		s := newKafkaSink(func() ([]kgo.Opt, error) {
+			return clientOpts(c.Topology("target"), &Options{Dial: n.connect})
+		})
+		if err := s.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		recs := testenv.Records("silent", 1, 200, 25)
+		mustPut(t, s, recs[:100])
+
 		ctx, cancel := context.WithCancelCause(t.Context())
 		because := errors.New("enough")
-		begin := time.Now()
+		begin, told := time.Now(), 0
 		s.onBlocked = func(since time.Time, err error) {
+			told++
 			if !since.Equal(begin) || err == nil {
 				t.Errorf("blocked since %v: %v", since, err)
 			}
@@ -557,27 +615,51 @@ func TestKafkaSinkSilentTarget(t *testing.T) {
 				cancel(because)
 			}
 		}
-		silent := make(chan struct{})
-		f := c.Fake()
-		f.ControlKey(kmsg.Produce.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
-			f.KeepControl()
-			f.SleepControl(func() { <-silent })
-			return nil, errors.New("the connection is cut"), true
-		})
-		recs := testenv.Records("silent", 1, 100, 25)
-		failed := failures(t, s.Put(ctx, recs))
-		if got := time.Since(begin); got > 5*time.Minute+s.notice {
-			t.Errorf("Put returned after %v", got)
+		n.frozen.Store(true)
+		failed := failures(t, s.Put(ctx, recs[100:]))
+		if got := time.Since(begin); got > 5*time.Minute+2*s.notice || told < 20 {
+			t.Errorf("Put returned after %v, told %d times", got, told)
 		}
-		for i := range recs {
+		for i := range 100 {
 			if !errors.Is(failed[i], because) || !IsRetriable(failed[i]) {
 				t.Fatalf("record %d: %v", i, failed[i])
 			}
 		}
+		n.frozen.Store(false)
+		mustPut(t, s, recs[100:])
+		testenv.AssertAtLeastOnce(t, recs, c.ReadAll(t, "silent"))
 		if err := s.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		close(silent)
+	})
+}
+
+// A target that comes back while Put waits gets each record once: what was on
+// the way is repeated by the producer that began it.
+func TestKafkaSinkTargetComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := testenv.Embedded(t, testenv.EmbeddedOptions{Network: new(kfake.VirtualNetwork)})
+		c.CreateTopic(t, "back", 1, -1, nil)
+		n := &sieve{dial: c.Dial()}
+		s := newKafkaSink(func() ([]kgo.Opt, error) {
+			return clientOpts(c.Topology("target"), &Options{Dial: n.connect})
+		})
+		if err := s.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		recs := testenv.Records("back", 1, 200, 27)
+		mustPut(t, s, recs[:100])
+		s.onBlocked = func(since time.Time, _ error) {
+			if time.Since(since) > 3*time.Minute {
+				n.frozen.Store(false)
+			}
+		}
+		n.frozen.Store(true)
+		mustPut(t, s, recs[100:])
+		testenv.AssertExactlyOnce(t, recs, c.ReadAll(t, "back"))
+		if err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	})
 }
 
@@ -590,7 +672,7 @@ func TestKafkaSinkImpossibleTime(t *testing.T) {
 	if len(failed) != 1 || failed[1] == nil || IsRetriable(failed[1]) {
 		t.Fatalf("got %v", failed)
 	}
-	testenv.AssertExactlyOnce(t, without(recs, []int{1}), c.ReadAll(t, "micro"))
+	testenv.AssertExactlyOnce(t, allBut(recs, []int{1}), c.ReadAll(t, "micro"))
 }
 
 // A target that is stopped, frozen or killed with a Put under way.

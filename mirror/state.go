@@ -31,9 +31,11 @@ const (
 
 // FlowState is the state of one flow.
 type FlowState struct {
-	Name  string    `json:"name"`
-	From  string    `json:"from"`
-	To    string    `json:"to"`
+	// Name, From and To are as declared; To names the file of a file sink.
+	Name string `json:"name"`
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Phase is what the flow is doing.
 	Phase FlowPhase `json:"phase"`
 	// Reason and Hint say why a flow waits or stopped, empty otherwise.
 	Reason string `json:"reason,omitempty"`
@@ -72,6 +74,7 @@ type FlowState struct {
 
 // TopicState says of one matching source topic whether it is copied.
 type TopicState struct {
+	// Topic at the source, and Target that it is copied to.
 	Topic  string `json:"topic"`
 	Target string `json:"target"`
 	// Ready: the target topic exists with enough partitions and both sides
@@ -102,12 +105,14 @@ const StallAfter = 45 * time.Second
 
 // PartitionState is the state of one source partition as this process sees it.
 type PartitionState struct {
-	Topic     string         `json:"topic"`
-	Partition int32          `json:"partition"`
-	Target    string         `json:"target"`
-	Phase     PartitionPhase `json:"phase"`
-	Reason    string         `json:"reason,omitempty"`
-	Hint      string         `json:"hint,omitempty"`
+	// Topic and Partition at the source; Target is the target's topic.
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Target    string `json:"target"`
+	// Phase, with reason and hint when it is stalled or stopped.
+	Phase  PartitionPhase `json:"phase"`
+	Reason string         `json:"reason,omitempty"`
+	Hint   string         `json:"hint,omitempty"`
 	// Since is when Phase began.
 	Since time.Time `json:"since"`
 	// Records and Bytes copied by this process since it started.

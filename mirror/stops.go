@@ -50,7 +50,7 @@ func writeStop(ctx context.Context, adm *kadm.Client, group, topic string, s sto
 		err = resp.Error()
 	}
 	if err != nil {
-		return fmt.Errorf("keep the stop of topic %s in group %s: %w", topic, group, err)
+		return groupDenied(fmt.Errorf("keep the stop of topic %s in group %s: %w", topic, group, err), group)
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ func readStops(ctx context.Context, adm *kadm.Client, group string) (map[string]
 		return map[string]stopRecord{}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the stops in group %s: %w", group, err)
+		return nil, groupDenied(fmt.Errorf("read the stops in group %s: %w", group, err), group)
 	}
 	out := map[string]stopRecord{}
 	resp.Each(func(o kadm.OffsetResponse) {

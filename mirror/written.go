@@ -6,29 +6,98 @@ import (
 	"github.com/onceover-mirror/onceover/txn"
 )
 
-// writtenSet remembers, for one flow in one process, records that are on the
-// target although the source refused or lost their acknowledgement. When the
-// source hands one out again it is acknowledged and not written a second time.
-// It is a saving, not a guarantee: another process does not know.
+// writtenSet remembers, for one flow in one process, which records are in a
+// lane's hands and which are on the target. A share group hands records out
+// again when their locks end, a connection is cut, or the group itself is lost:
+// what this process has written is then acknowledged and not written a second
+// time, and what a lane is about to write is not given to another.
+//
+// It is a saving, not a guarantee: other processes do not know.
 type writtenSet struct {
 	mu   sync.Mutex
-	sets map[tip]*txn.RangeSet
+	done map[tip]*txn.RangeSet
+	hand map[tip]map[*pump]*txn.RangeSet
 }
 
 // maxWrittenRuns bounds the memory of a partition's set; beyond it the set is
-// dropped, at the price of possible duplicates.
+// dropped, at the price of possible duplicates. One run is the rule: there are
+// more only while other processes read from the same partition.
 const maxWrittenRuns = 10_000
 
+// claim takes r for the lane of p, apart from what must not be handed to it:
+// done is on the target, own is in the hands of the same lane, foreign in those
+// of another.
+func (w *writtenSet) claim(t tip, r txn.Range, p *pump) (done, own, foreign []txn.Range) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done = common(w.done[t], r)
+	for q, s := range w.hand[t] {
+		if q == p {
+			own = common(s, r)
+		} else {
+			foreign = append(foreign, common(s, r)...)
+		}
+	}
+	if w.hand == nil {
+		w.hand = map[tip]map[*pump]*txn.RangeSet{}
+	}
+	if w.hand[t] == nil {
+		w.hand[t] = map[*pump]*txn.RangeSet{}
+	}
+	mine := w.hand[t][p]
+	if mine == nil {
+		mine = &txn.RangeSet{}
+		w.hand[t][p] = mine
+	}
+	mine.Add(r.First, r.Last)
+	for _, not := range [][]txn.Range{done, foreign} {
+		for _, n := range not {
+			mine.Remove(n.First, n.Last)
+		}
+	}
+	return done, own, foreign
+}
+
+// common are the parts of r that are in s, which may be nil.
+func common(s *txn.RangeSet, r txn.Range) []txn.Range {
+	if s == nil {
+		return nil
+	}
+	next := r.First
+	var in []txn.Range
+	for _, m := range append(s.Missing(r.First, r.Last), txn.Range{First: r.Last + 1, Last: r.Last + 1}) {
+		if m.First > next {
+			in = append(in, txn.Range{First: next, Last: m.First - 1})
+		}
+		next = m.Last + 1
+	}
+	return in
+}
+
+// free takes r out of the hands of p's lane.
+func (w *writtenSet) free(t tip, r txn.Range, p *pump) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.hand[t][p]
+	if s == nil {
+		return
+	}
+	if s.Remove(r.First, r.Last); s.Count() == 0 {
+		delete(w.hand[t], p)
+	}
+}
+
+// add notes that first..last are on the target.
 func (w *writtenSet) add(t tip, first, last int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.sets == nil {
-		w.sets = map[tip]*txn.RangeSet{}
+	if w.done == nil {
+		w.done = map[tip]*txn.RangeSet{}
 	}
-	s := w.sets[t]
+	s := w.done[t]
 	if s == nil || len(s.Ranges()) > maxWrittenRuns {
 		s = &txn.RangeSet{}
-		w.sets[t] = s
+		w.done[t] = s
 	}
 	s.Add(first, last)
 }
@@ -36,14 +105,6 @@ func (w *writtenSet) add(t tip, first, last int64) {
 func (w *writtenSet) has(t tip, offset int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := w.sets[t]
+	s := w.done[t]
 	return s != nil && s.Has(offset)
-}
-
-func (w *writtenSet) drop(t tip, first, last int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if s := w.sets[t]; s != nil {
-		s.Remove(first, last)
-	}
 }

@@ -22,17 +22,28 @@ import (
 	"github.com/onceover-mirror/onceover/topology"
 )
 
-// T is what the helpers need of a test; *testing.T and *testing.B have it.
+// T is what the helpers need of a test; *testing.T and *testing.B have it, and
+// each method does what theirs does.
 type T interface {
+	// Helper marks the caller as no place to report.
 	Helper()
+	// Name of the test, with those above it.
 	Name() string
+	// Logf is shown when the test fails, or with -v.
 	Logf(format string, args ...any)
+	// Errorf marks the test as failed; it goes on.
 	Errorf(format string, args ...any)
+	// Fatalf marks the test as failed and ends its goroutine.
 	Fatalf(format string, args ...any)
+	// Skipf marks the test as skipped and ends its goroutine.
 	Skipf(format string, args ...any)
+	// Failed tells whether the test is marked as failed.
 	Failed() bool
+	// Cleanup has fn called when the test has ended, last one first.
 	Cleanup(fn func())
+	// Context ends just before the cleanups run.
 	Context() context.Context
+	// TempDir makes a folder that goes with the test.
 	TempDir() string
 }
 

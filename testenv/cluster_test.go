@@ -135,7 +135,7 @@ func TestEmbeddedInBubble(t *testing.T) {
 	})
 }
 
-func TestImpossibleOptions(t *testing.T) {
+func TestEmbeddedImpossibleOptions(t *testing.T) {
 	var net kfake.VirtualNetwork
 	for _, tc := range []struct {
 		say string
@@ -147,18 +147,6 @@ func TestImpossibleOptions(t *testing.T) {
 		}},
 		{"TLS needs TCP", func() error {
 			_, err := testenv.StartEmbedded(testenv.EmbeddedOptions{TLS: true, Network: &net})
-			return err
-		}},
-		{"ACLs need SASL", func() error {
-			_, err := testenv.StartReal(t.Context(), testenv.RealOptions{Version: "4.4.0", ACLs: true})
-			return err
-		}},
-		{"2 nodes", func() error {
-			_, err := testenv.StartReal(t.Context(), testenv.RealOptions{Version: "4.4.0", Nodes: 2})
-			return err
-		}},
-		{"1.1.1 is not among", func() error {
-			_, err := testenv.StartReal(t.Context(), testenv.RealOptions{Version: "1.1.1"})
 			return err
 		}},
 	} {

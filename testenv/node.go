@@ -22,8 +22,8 @@ type node struct {
 	state nodeState
 	// logFrom is where the log of the present process begins.
 	logFrom int64
-	cmd   *exec.Cmd
-	gone  chan struct{} // closed when cmd has ended
+	cmd     *exec.Cmd
+	gone    chan struct{} // closed when cmd has ended
 }
 
 type nodeState int
@@ -154,7 +154,8 @@ func (n *node) log() ([]byte, error) {
 	return log[min(n.logFrom, int64(len(log))):], nil
 }
 
-// complaints returns the first errors of the log, its end where there are
+// complaints returns the first lines of the log that are neither the normal
+// course of things nor the inside of a stack trace, its end where there are
 // none.
 func (n *node) complaints() []byte {
 	const most = 12
@@ -164,7 +165,8 @@ func (n *node) complaints() []byte {
 	}
 	var out [][]byte
 	for line := range bytes.Lines(log) {
-		if len(out) < most && (bytes.Contains(line, []byte(" ERROR ")) || bytes.HasPrefix(line, []byte("Caused by: ")) || bytes.HasPrefix(line, []byte("Exception in"))) {
+		normal := bytes.Contains(line, []byte(" INFO ")) || bytes.Contains(line, []byte(" WARN ")) || line[0] == '\t'
+		if !normal && len(out) < most {
 			out = append(out, line)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -107,44 +106,6 @@ func (c *Cluster) nodeErr(what string, node int32, err error) error {
 	return fmt.Errorf("%s node %d of cluster %s: %w", what, node, c.name, err)
 }
 
-// WaitReady waits until every running node answers, knows a controller and
-// shows every running node in its metadata.
-func (c *Cluster) WaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
-	defer cancel()
-	cl, err := kgo.NewClient(c.Opts()...)
-	if err != nil {
-		return fmt.Errorf("wait for cluster %s: %w", c.name, err)
-	}
-	defer cl.Close()
-	err = poll(ctx, func() error {
-		if c.real != nil {
-			if err := c.real.crashed(); err != nil {
-				return permanentError{err}
-			}
-		}
-		for _, node := range c.Running() {
-			resp, err := c.metadataOf(ctx, cl, node)
-			if err != nil {
-				return err
-			}
-			if resp.ControllerID < 0 {
-				return fmt.Errorf("node %d knows no controller", node)
-			}
-			for _, want := range c.Running() {
-				if !slices.ContainsFunc(resp.Brokers, func(b kmsg.MetadataResponseBroker) bool { return b.NodeID == want }) {
-					return fmt.Errorf("node %d does not show node %d", node, want)
-				}
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("wait for cluster %s: %w", c.name, err)
-	}
-	return nil
-}
-
 // MoveLeader makes a node the leader of a partition and waits until every
 // running node says so. On a real cluster the node takes a replica when it
 // has none, in place of the present first one.
@@ -152,7 +113,8 @@ func (c *Cluster) MoveLeader(t T, topic string, partition, node int32) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cl := c.Client(t)
+	cl := c.newClient(t)
+	defer cl.Close()
 	var err error
 	if c.fake != nil {
 		err = c.fake.MoveTopicPartition(topic, partition, node)

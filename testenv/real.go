@@ -39,7 +39,7 @@ type RealOptions struct {
 	// 384.
 	Heap int
 	// FullJIT runs the JVM as in production, for measuring. Default: the
-	// settings that start fastest, with code about half as fast.
+	// settings that start fastest, and make slower code.
 	FullJIT bool
 }
 

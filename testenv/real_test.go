@@ -3,7 +3,11 @@ package testenv_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -137,7 +141,7 @@ func TestRealFailsToStart(t *testing.T) {
 	}
 }
 
-func TestMirrorMaker2Classpath(t *testing.T) {
+func TestRealMirrorMaker2Classpath(t *testing.T) {
 	needReal(t)
 	cp, err := testenv.MirrorMaker2Classpath(t.Context())
 	must(t, err)
@@ -148,10 +152,84 @@ func TestMirrorMaker2Classpath(t *testing.T) {
 	}
 }
 
+func TestRealImpossibleOptions(t *testing.T) {
+	for _, tc := range []struct {
+		say  string
+		opts testenv.RealOptions
+	}{
+		{"ACLs need SASL", testenv.RealOptions{Version: "4.4.0", ACLs: true}},
+		{"2 nodes", testenv.RealOptions{Version: "4.4.0", Nodes: 2}},
+		{"1.1.1 is not among", testenv.RealOptions{Version: "1.1.1"}},
+	} {
+		if _, err := testenv.StartReal(t.Context(), tc.opts); err == nil || !strings.Contains(err.Error(), tc.say) {
+			t.Errorf("error %v, want it to contain %q", err, tc.say)
+		}
+	}
+}
+
 // needReal is for tests that start no cluster through testenv.Real.
 func needReal(t *testing.T) {
 	t.Helper()
 	if ok, _ := testenv.RealAvailable(); !ok {
 		testenv.Real(t, "4.4.0") // skips, or fails where CI=true
+	}
+}
+
+// outcome is a testenv.T that has failed, and keeps how it was ended.
+type outcome struct {
+	*testing.T
+	skipped, fatal string
+}
+
+func (*outcome) Failed() bool { return true }
+
+func (o *outcome) Skipf(format string, args ...any) {
+	o.skipped = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func (o *outcome) Fatalf(format string, args ...any) {
+	o.fatal = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func TestRealWithoutJava(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for _, ci := range []string{"", "true"} {
+		t.Setenv("CI", ci)
+		o := &outcome{T: t}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			testenv.Real(o, "4.4.0")
+		}()
+		<-ended
+		said := o.skipped
+		if ci == "true" {
+			said = o.fatal
+		}
+		if !strings.Contains(said, "java is not on the PATH") {
+			t.Errorf("CI=%q: skipped %q, fatal %q", ci, o.skipped, o.fatal)
+		}
+	}
+}
+
+func TestRealKeepsLogs(t *testing.T) {
+	needReal(t)
+	data, logs := t.TempDir(), t.TempDir()
+	t.Setenv("ONCEOVER_TEST_LOGS", logs)
+	t.Run("cluster", func(t *testing.T) {
+		testenv.Real(&outcome{T: t}, "3.9.2", testenv.RealOptions{Dir: data})
+	})
+	kept, err := filepath.Glob(filepath.Join(logs, "TestRealKeepsLogs_cluster-real_3.9.2-*-node-0.log"))
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("logs kept: %v, %v", kept, err)
+	}
+	log, err := os.ReadFile(kept[0])
+	if err != nil || !strings.Contains(string(log), "Kafka version: 3.9.2") {
+		t.Errorf("kept log: %v\n%s", err, log)
+	}
+	if _, err := os.Stat(filepath.Join(data, "node-0", "meta.properties")); err != nil {
+		t.Errorf("a given folder is kept: %v", err)
 	}
 }

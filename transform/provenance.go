@@ -37,9 +37,7 @@ func (p *provenance) Apply(rec *kgo.Record) (*kgo.Record, Verdict, string) {
 	}
 	out := copied(rec)
 	if !marked {
-		// The full slice expression makes append copy: rec's headers may have
-		// room behind them that others use.
-		out.Headers = append(rec.Headers[:len(rec.Headers):len(rec.Headers)], p.mark)
+		out.Headers = append(out.Headers, p.mark)
 	}
 	return out, Keep, ""
 }

@@ -4,7 +4,11 @@
 // it runs, so that a record that is copied a second time is the same record.
 package transform
 
-import "github.com/twmb/franz-go/pkg/kgo"
+import (
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
 
 // Verdict says what becomes of a record.
 type Verdict uint8
@@ -65,10 +69,11 @@ func (c Chain) Apply(rec *kgo.Record) (out *kgo.Record, verdict Verdict, reason 
 // copied is rec as a record to be produced: key, value, headers, timestamp,
 // topic and partition stay; what only means something where rec was read
 // (offset, leader epoch, producer, attributes) does not. Key, value and headers
-// are shared.
+// are shared; the headers are without room behind them, so that appending
+// copies them.
 func copied(rec *kgo.Record) *kgo.Record {
 	return &kgo.Record{
-		Key: rec.Key, Value: rec.Value, Headers: rec.Headers,
+		Key: rec.Key, Value: rec.Value, Headers: slices.Clip(rec.Headers),
 		Timestamp: rec.Timestamp, Topic: rec.Topic, Partition: rec.Partition,
 	}
 }

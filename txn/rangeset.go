@@ -5,8 +5,11 @@ import (
 	"sort"
 )
 
-// Range is a run of offsets, both ends included.
-type Range struct{ First, Last int64 }
+// Range is a run of offsets.
+type Range struct {
+	// First and Last are both part of it.
+	First, Last int64
+}
 
 // Len is the number of offsets in r.
 func (r Range) Len() int64 { return r.Last - r.First + 1 }

@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // binary is the built program, long says that campaigns take their long form;
@@ -84,6 +87,9 @@ func (c *campaign) kill(slot int) {
 func (c *campaign) killCopying(slot int) {
 	c.t.Helper()
 	n := c.hit(slot, 500*time.Millisecond)
+	// Progress is seen just after an acknowledgement; the next one may be about
+	// to be sent, or its records be on their way to the target.
+	time.Sleep(time.Duration(c.rng.Int64N(int64(tick))))
 	c.kill(slot)
 	c.history.fire(faultKill, "w%d, which had copied %d records", slot, n)
 	began := time.Now()
@@ -140,26 +146,39 @@ func (c *campaign) resume(slot int) {
 func (c *campaign) moveLeader(nodes []int32) {
 	c.t.Helper()
 	p := int32(c.rng.IntN(int(c.partitions)))
-	was, err := c.leader(p)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	was := c.leader(p)
 	node := nodes[c.rng.IntN(len(nodes))]
 	for node == was {
 		node = nodes[c.rng.IntN(len(nodes))]
 	}
 	c.source.MoveLeader(c.t, c.topic, p, node)
+	if now := c.leader(p); now != node {
+		c.t.Fatalf("the leader of partition %d is node %d, not %d", p, now, node)
+	}
 	c.history.fire(faultLeader, "partition %d from node %d to %d", p, was, node)
 }
 
-func (c *campaign) leader(partition int32) (int32, error) {
-	ts, err := c.adm.ListTopics(c.t.Context(), c.topic)
-	if err != nil {
-		return -1, fmt.Errorf("find the leader of partition %d: %w", partition, err)
-	}
-	p, ok := ts[c.topic].Partitions[partition]
-	if !ok {
-		return -1, fmt.Errorf("partition %d is not in the metadata (error: %w)", partition, ts[c.topic].Err)
-	}
-	return p.Leader, nil
+// leader asks for the leader of a source partition; kadm would answer from a
+// cache.
+func (c *campaign) leader(partition int32) int32 {
+	c.t.Helper()
+	req := kmsg.NewPtrMetadataRequest()
+	rt := kmsg.NewMetadataRequestTopic()
+	rt.Topic = &c.topic
+	req.Topics = append(req.Topics, rt)
+	leader := int32(-1)
+	c.await(patience, fmt.Sprintf("a leader of partition %d", partition), func(ctx context.Context) error {
+		resp, err := req.RequestWith(ctx, c.client)
+		if err != nil {
+			return err
+		}
+		for _, p := range resp.Topics[0].Partitions {
+			if p.Partition == partition && p.ErrorCode == 0 && p.Leader >= 0 {
+				leader = p.Leader
+				return nil
+			}
+		}
+		return fmt.Errorf("topic error %w, partition not led", kerr.ErrorForCode(resp.Topics[0].ErrorCode))
+	})
+	return leader
 }

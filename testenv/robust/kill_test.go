@@ -3,7 +3,6 @@ package robust
 import (
 	"testing"
 
-	"github.com/onceover-mirror/onceover/testenv"
 	"github.com/onceover-mirror/onceover/topology"
 )
 
@@ -18,13 +17,13 @@ func testKill(t *testing.T, s setting, kills int) {
 }
 
 func TestKillShareReal(t *testing.T) {
-	testKill(t, setting{source: realSource(t), target: realTarget(t), reader: topology.ReaderShare}, times(6, 25))
+	testKill(t, setting{source: realSource(t, 1), target: realTarget(t), reader: topology.ReaderShare, partitions: 12}, times(8, 25))
 }
 
 func TestKillPartitionReal(t *testing.T) {
-	testKill(t, setting{source: realSource(t), target: realTarget(t), reader: topology.ReaderPartition}, times(4, 25))
+	testKill(t, setting{source: realSource(t, 1), target: realTarget(t), reader: topology.ReaderPartition, partitions: 12}, times(5, 25))
 }
 
 func TestKillShareEmbedded(t *testing.T) {
-	testKill(t, setting{source: testenv.Embedded(t), target: testenv.Embedded(t), reader: topology.ReaderShare}, times(4, 25))
+	testKill(t, setting{source: embeddedSource(t, 1), target: slowTarget(t), reader: topology.ReaderShare}, times(8, 25))
 }

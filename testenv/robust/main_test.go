@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/onceover-mirror/onceover/testenv"
 )
 
@@ -46,21 +48,54 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// quickSessions lets a broker of version 4 notice a dead member of a consumer
-// group after 6 s instead of 45 s.
+// quickSessions lets a broker notice a dead member of a group after 6 s instead
+// of 45 s. Until then partitions that are assigned to it wait.
 var quickSessions = map[string]string{
+	"group.share.min.session.timeout.ms":       "6000",
+	"group.share.session.timeout.ms":           "6000",
+	"group.share.min.heartbeat.interval.ms":    "1000",
+	"group.share.heartbeat.interval.ms":        "1000",
 	"group.consumer.min.session.timeout.ms":    "6000",
 	"group.consumer.session.timeout.ms":        "6000",
 	"group.consumer.min.heartbeat.interval.ms": "1000",
 	"group.consumer.heartbeat.interval.ms":     "1000",
 }
 
-func realSource(t *testing.T) *testenv.Cluster {
+func realSource(t *testing.T, nodes int) *testenv.Cluster {
 	t.Helper()
-	return testenv.Real(t, "4.4.0", testenv.RealOptions{Config: quickSessions})
+	return testenv.Real(t, "4.4.0", testenv.RealOptions{Nodes: nodes, Config: quickSessions})
 }
 
 func realTarget(t *testing.T) *testenv.Cluster {
 	t.Helper()
 	return testenv.Real(t, "4.4.0")
+}
+
+// embeddedSource has the limits as broker settings that the mirror sets for its
+// group: kfake knows them for the broker alone. The lock is short because kfake
+// keeps records locked when a leader moves; a broker hands them out anew.
+func embeddedSource(t *testing.T, nodes int) *testenv.Cluster {
+	t.Helper()
+	return testenv.Embedded(t, testenv.EmbeddedOptions{Nodes: nodes, Configs: map[string]string{
+		"group.share.session.timeout.ms":       "6000",
+		"group.share.heartbeat.interval.ms":    "1000",
+		"group.share.record.lock.duration.ms":  "5000",
+		"group.share.delivery.count.limit":     "10",
+		"group.consumer.session.timeout.ms":    "6000",
+		"group.consumer.heartbeat.interval.ms": "1000",
+	}})
+}
+
+// slowTarget takes 50 ms for each write, which widens the gap between a write
+// and its acknowledgement.
+func slowTarget(t *testing.T) *testenv.Cluster {
+	t.Helper()
+	c := testenv.Embedded(t)
+	fake := c.Fake()
+	fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		fake.KeepControl()
+		fake.SleepControl(func() { time.Sleep(50 * time.Millisecond) })
+		return nil, nil, false
+	})
+	return c
 }

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceover-mirror/onceover/testenv"
 	"github.com/onceover-mirror/onceover/topology"
@@ -42,7 +43,7 @@ type setting struct {
 	processes      int   // default 2
 	partitions     int32 // default 6
 	replicas       int16 // of the source topic, default 1
-	rate           int   // records a second, default 2000
+	rate           int   // records a second, default 4000
 }
 
 // campaign is one topic, one flow and the processes that run it.
@@ -58,7 +59,8 @@ type campaign struct {
 	procs    []*process
 	traffic  *traffic
 	history  history
-	adm      *kadm.Client // of the source
+	client   *kgo.Client // of the source
+	adm      *kadm.Client
 	restarts []time.Duration
 }
 
@@ -73,8 +75,9 @@ func begin(t *testing.T, seed int64, s setting) *campaign {
 		t: t, setting: s, topic: name, seed: seed,
 		rng:   rand.New(rand.NewPCG(uint64(seed), h.Sum64())),
 		procs: make([]*process, s.processes),
-		adm:   s.source.Admin(t),
 	}
+	c.client = s.source.Client(t)
+	c.adm = kadm.NewClient(c.client)
 	c.history.log = t.Logf
 	c.declare(name)
 	s.source.CreateTopic(t, c.topic, s.partitions, s.replicas, nil)
@@ -107,7 +110,7 @@ func (s *setting) fill() {
 		s.replicas = 1
 	}
 	if s.rate == 0 {
-		s.rate = 2000
+		s.rate = 4000
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 
 // World is a pair of clusters to run the contract on.
 type World struct {
+	// Source is what the flow reads, Target what it writes.
 	Source, Target *testenv.Cluster
 	// Reader is what read: auto must choose for an ordinary topic.
 	Reader topology.Reader
@@ -49,8 +50,10 @@ func (w World) topologyOf(flows ...*topology.Flow) *topology.Topology {
 
 // Process is a mirror that runs in the test's own process.
 type Process struct {
-	t      testing.TB
+	// Mirror that runs.
 	Mirror *mirror.Mirror
+
+	t      testing.TB
 	cancel context.CancelFunc
 	done   chan error
 	once   sync.Once

@@ -1,0 +1,191 @@
+package mirror_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceover-mirror/onceover/mirror"
+	"github.com/onceover-mirror/onceover/testenv"
+	"github.com/onceover-mirror/onceover/testenv/suite"
+	"github.com/onceover-mirror/onceover/topology"
+)
+
+// A reader that goes to a follower and back to the leader, again and again,
+// passes on no record twice, also when the follower does not have the log's
+// beginning or is behind.
+func TestCase47FollowerAndBack(t *testing.T) {
+	const n = 10000
+	o := quick(nil)
+	o.Nodes = 2
+	w := newWorld(t, o)
+	w.source.CreateTopic(t, "c14", 1, 1, nil)
+	fake := w.source.Fake()
+	leader := fake.LeaderFor("c14", 0)
+	follower := 1 - leader
+	fake.SetFollowers("c14", 0, []int32{follower})
+	// The leader sends every reader with a rack on to the follower, which in
+	// turn loses the partition now and then.
+	sent := &tamper{keys: []kmsg.Key{kmsg.Fetch}}
+	at := w.source.Bootstrap()[leader]
+	sent.change = func(addr string, resp kmsg.Response) bool {
+		fetch := resp.(*kmsg.FetchResponse)
+		if addr != at || len(fetch.Topics) != 1 || len(fetch.Topics[0].Partitions) != 1 || fetch.Topics[0].Partitions[0].ErrorCode != 0 {
+			return false
+		}
+		p := &fetch.Topics[0].Partitions[0]
+		p.PreferredReadReplica = follower
+		p.RecordBatches = nil
+		return true
+	}
+	var asked atomic.Int64
+	back := fake.Fault(
+		kfake.Fault{
+			Keys: []kmsg.Key{kmsg.Fetch}, Nodes: []int32{follower}, Topic: "c14", Err: kerr.OffsetOutOfRange, Count: -1,
+			When: func(kmsg.Request) bool { return asked.Add(1)%4 == 0 },
+		},
+		kfake.Fault{
+			Keys: []kmsg.Key{kmsg.Fetch}, Nodes: []int32{follower}, Topic: "c14", Err: kerr.NotLeaderForPartition, Count: -1,
+			When: func(kmsg.Request) bool { return asked.Load()%4 == 2 },
+		},
+	)
+	f := w.flow("rack", "c14")
+	f.Read = topology.ReaderPartition
+	f.Limits.Bytes = 64 << 10
+	f.Properties = map[string]topology.Value{"consumer.override.client.rack": {Text: "krack"}}
+	p := w.start(f, sent.options)
+	rs := testenv.Records("c14", 1, n, 14)
+	for i := 0; i < n; i += n / 10 {
+		w.source.Produce(t, rs[i:i+n/10]...)
+	}
+	w.arrived("c14", n)
+	w.drained(p, "rack", 1)
+	p.Stop()
+	w.fired(back, 4)
+	if sent.fired.Load() < 2 {
+		t.Errorf("the reader was sent to the follower %d times", sent.fired.Load())
+	}
+	w.same("c14", testenv.Compare{})
+}
+
+// Brokers that know no leader epochs answer -1; positions advance all the
+// same, and restarts repeat nothing.
+func TestCase49NoLeaderEpochs(t *testing.T) {
+	w := newWorld(t, quick(nil))
+	w.fill("c16", 1, 100, 16)
+	none := &tamper{keys: []kmsg.Key{kmsg.Metadata, kmsg.Fetch, kmsg.ListOffsets, kmsg.OffsetFetch, kmsg.OffsetForLeaderEpoch}}
+	none.change = func(_ string, resp kmsg.Response) bool {
+		switch resp := resp.(type) {
+		case *kmsg.MetadataResponse:
+			for i := range resp.Topics {
+				for j := range resp.Topics[i].Partitions {
+					resp.Topics[i].Partitions[j].LeaderEpoch = -1
+				}
+			}
+		case *kmsg.FetchResponse:
+			for _, tp := range resp.Topics {
+				for _, p := range tp.Partitions {
+					for at := 0; at+16 <= len(p.RecordBatches); {
+						copy(p.RecordBatches[at+12:at+16], "\xff\xff\xff\xff") // not covered by the CRC
+						at += 12 + int(uint32(p.RecordBatches[at+8])<<24|uint32(p.RecordBatches[at+9])<<16|uint32(p.RecordBatches[at+10])<<8|uint32(p.RecordBatches[at+11]))
+					}
+				}
+			}
+		case *kmsg.ListOffsetsResponse:
+			for i := range resp.Topics {
+				for j := range resp.Topics[i].Partitions {
+					resp.Topics[i].Partitions[j].LeaderEpoch = -1
+				}
+			}
+		default:
+			return false
+		}
+		return true
+	}
+	f := w.flow("epochs", "c16")
+	f.Read = topology.ReaderPartition
+	for range 3 {
+		p := w.start(f, none.options)
+		w.arrived("c16", 100)
+		w.drained(p, "epochs", 1)
+		p.Stop()
+	}
+	if none.fired.Load() == 0 {
+		t.Error("no answer was changed")
+	}
+	r, err := w.topologyOf(f).Resolve(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := w.source.Admin(t).FetchOffsets(t.Context(), r.GroupID)
+	if o, ok := at.Lookup("c16", 0); err != nil || !ok || o.At != 100 {
+		t.Errorf("position %v, error %v, want 100", o, err)
+	}
+	w.same("c16", testenv.Compare{})
+}
+
+// A broker that does not know a new partition yet is no reason to fail
+// records, and the partition is read once all agree.
+func TestCase51LaggingMetadata(t *testing.T) {
+	for _, read := range []topology.Reader{topology.ReaderShare, topology.ReaderPartition} {
+		t.Run(string(read), func(t *testing.T) {
+			o := quick(nil)
+			o.Nodes = 2
+			t.Parallel()
+			w := &world{t, testenv.Embedded(t, o), testenv.Embedded(t, testenv.EmbeddedOptions{Nodes: 2})}
+			w.fill("d2", 3, 90, 2)
+			f := w.flow("lagging", "d2")
+			f.Read = read
+			var heal atomic.Bool
+			stale := &tamper{keys: []kmsg.Key{kmsg.Metadata}}
+			late := []string{w.source.Bootstrap()[1], w.target.Bootstrap()[1]}
+			stale.change = func(addr string, resp kmsg.Response) (changed bool) {
+				if heal.Load() || addr != late[0] && addr != late[1] {
+					return false
+				}
+				meta := resp.(*kmsg.MetadataResponse)
+				for i := range meta.Topics {
+					ps := meta.Topics[i].Partitions[:0]
+					for _, p := range meta.Topics[i].Partitions {
+						if p.Partition < 3 {
+							ps = append(ps, p)
+						}
+					}
+					changed = changed || len(ps) < len(meta.Topics[i].Partitions)
+					meta.Topics[i].Partitions = ps
+				}
+				return changed
+			}
+			p := w.start(f, stale.options)
+			w.arrived("d2", 90)
+			resp, err := w.source.Admin(t).UpdatePartitions(t.Context(), 4, "d2")
+			if err == nil {
+				err = resp.Error()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.source.Produce(t, testenv.Records("d2", 4, 80, 3)...)
+			suite.Eventually(t, within, "stale answers are given", func() (bool, string) { return stale.fired.Load() > 3, "" })
+			heals := time.AfterFunc(2*time.Second, func() { heal.Store(true) })
+			defer heals.Stop()
+			w.arrived("d2", 170)
+			heal.Store(true)
+			st := w.drained(p, "lagging", 4)
+			p.Stop()
+			if st.Skipped != 0 || st.Lost != 0 {
+				t.Errorf("%d skipped, %d lost", st.Skipped, st.Lost)
+			}
+			for _, ps := range st.Partitions {
+				if ps.Phase == mirror.PartitionStopped {
+					t.Errorf("%s[%d] stopped: %s", ps.Topic, ps.Partition, ps.Reason)
+				}
+			}
+			w.same("d2", unordered)
+		})
+	}
+}

@@ -1,0 +1,265 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/onceover-mirror/onceover/topology"
+)
+
+// shareStart is the group's reset setting. start: latest holds for the topics
+// that exist when the flow runs for the first time; what appears later is read
+// from its beginning, or the records before its discovery would be skipped.
+func (f *flow) shareStart(ctx context.Context) (topology.Start, error) {
+	if f.def.Start == topology.StartEarliest {
+		return topology.StartEarliest, nil
+	}
+	offsets, err := shareOffsets(ctx, f.admin(), f.settings.ShareGroupID)
+	if err != nil {
+		return "", err
+	}
+	for _, ps := range offsets {
+		for _, p := range ps {
+			if p.StartOffset >= 0 {
+				return topology.StartEarliest, nil
+			}
+		}
+	}
+	return topology.StartLatest, nil
+}
+
+// carryPositions makes a change of reader continue where the other reader
+// stopped. A share group and a consumer group can't have one name, so each
+// reader has a group of its own, and its position is carried over when it is
+// behind the other's.
+func (f *flow) carryPositions(ctx context.Context) error {
+	adm := f.admin()
+	committed, err := adm.FetchOffsets(ctx, f.settings.GroupID)
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+		return groupDenied(fmt.Errorf("read positions of group %s: %w", f.settings.GroupID, err), f.settings.GroupID)
+	}
+	if !f.srcCap.ShareGroups() {
+		return f.seedLatest(ctx, committed)
+	}
+	share, err := shareOffsets(ctx, adm, f.settings.ShareGroupID)
+	if errors.Is(err, kerr.GroupAuthorizationFailed) && f.decision.reader == topology.ReaderPartition {
+		// Who may not look at the share group has not read through it. Should
+		// the right have been taken away since, records are copied again.
+		f.log.Info("no positions taken over", "from", f.settings.ShareGroupID, "reason", err)
+		share, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	if f.decision.reader == topology.ReaderShare {
+		return f.carryToShare(ctx, committed, share)
+	}
+	if err := f.carryToGroup(ctx, committed, share); err != nil {
+		return err
+	}
+	if len(share) > 0 {
+		return nil
+	}
+	return f.seedLatest(ctx, committed)
+}
+
+func (f *flow) carryToShare(ctx context.Context, committed kadm.OffsetResponses, share kadm.ShareOffsets) error {
+	adm := f.admin()
+	if n, err := consumers(ctx, adm, f.settings.GroupID); err != nil {
+		return err
+	} else if n > 0 {
+		return &Refusal{
+			Problem: fmt.Sprintf("the flow runs with read: partition in %d other lanes (group %s)", n, f.settings.GroupID),
+			Hint:    "stop them first: two readers at once copy everything twice",
+		}
+	}
+	var ahead kadm.Offsets
+	committed.Each(func(o kadm.OffsetResponse) {
+		if o.Err != nil || o.At < 0 || !f.def.Match(o.Topic) {
+			return
+		}
+		if s, ok := share.Lookup(o.Topic, o.Partition); ok && (s.StartOffset >= o.At || s.Lag == 0) {
+			return
+		}
+		ahead.AddOffset(o.Topic, o.Partition, o.At, -1)
+	})
+	if len(ahead) == 0 {
+		return nil
+	}
+	members, err := shareMembers(ctx, adm, f.settings.ShareGroupID)
+	if err != nil {
+		return err
+	}
+	if len(members) > 0 {
+		return nil // a process that is already reading has carried them over
+	}
+	resp, err := adm.AlterShareGroupOffsets(ctx, f.settings.ShareGroupID, ahead)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		return &hinted{fmt.Errorf("carry positions of group %s over to share group %s: %w", f.settings.GroupID, f.settings.ShareGroupID, err), "grant READ on both groups at the source"}
+	}
+	f.log.Info("positions carried over", "from", f.settings.GroupID, "to", f.settings.ShareGroupID)
+	return nil
+}
+
+func (f *flow) carryToGroup(ctx context.Context, committed kadm.OffsetResponses, share kadm.ShareOffsets) error {
+	if len(share) == 0 {
+		return nil
+	}
+	adm := f.admin()
+	members, err := shareMembers(ctx, adm, f.settings.ShareGroupID)
+	if err != nil {
+		return err
+	}
+	if len(members) > 0 {
+		return &Refusal{
+			Problem: fmt.Sprintf("the flow runs with read: share in %d other lanes (group %s)", len(members), f.settings.ShareGroupID),
+			Hint:    "stop them first: two readers at once copy everything twice",
+		}
+	}
+	var topics []string
+	for t := range share {
+		topics = append(topics, t)
+	}
+	ends, err := adm.ListCommittedOffsets(ctx, topics...)
+	if err != nil {
+		return fmt.Errorf("list end offsets: %w", err)
+	}
+	at := map[place]int64{}
+	open := map[place]int64{} // partitions with an unfinished rest, by their start offset
+	for t, ps := range share {
+		for p, s := range ps {
+			switch end, ok := ends.Lookup(t, p); {
+			case !ok || end.Err != nil || s.Err != nil || s.StartOffset < 0:
+			case s.Lag == 0:
+				at[place{t, p}] = end.Offset // everything is acknowledged; the start offset trails
+			case end.Offset-s.StartOffset == s.Lag:
+				at[place{t, p}] = s.StartOffset
+			default:
+				open[place{t, p}] = s.StartOffset
+			}
+		}
+	}
+	if err := f.firstOpen(ctx, open, at); err != nil {
+		return err
+	}
+	var ahead kadm.Offsets
+	for pl, o := range at {
+		if c, ok := committed.Lookup(pl.topic, pl.partition); !ok || c.Err != nil || c.At < o {
+			ahead.AddOffset(pl.topic, pl.partition, o, -1)
+		}
+	}
+	return f.commitFirst(ctx, ahead, "share group "+f.settings.ShareGroupID)
+}
+
+// firstOpen finds the first unfinished offset of partitions whose share group
+// has finished more than its start offset tells: it acquires what comes first,
+// and gives it back. What does not come in time keeps its start offset, which
+// is never too late.
+func (f *flow) firstOpen(ctx context.Context, open, at map[place]int64) error {
+	if len(open) == 0 {
+		return nil
+	}
+	topics := map[string]bool{}
+	for pl := range open {
+		topics[pl.topic] = true
+	}
+	r, err := f.newShareReader("positions", newBoard(f.def.Name, "", "", &Observer{}, slog.New(slog.DiscardHandler)), &writtenSet{})
+	if err != nil {
+		return err
+	}
+	r.setTopics(slices.Collect(maps.Keys(topics)))
+	look, cancel := context.WithTimeout(ctx, askTimeout*2/3)
+	defer cancel()
+	first := map[place]int64{}
+	var held []*batch
+	for len(first) < len(open) {
+		b, err := r.poll(look)
+		if err != nil {
+			break
+		}
+		held = append(held, b)
+		for i := range b.items {
+			rec := b.items[i].rec
+			pl := place{rec.Topic, rec.Partition}
+			if _, ok := open[pl]; !ok {
+				continue
+			}
+			if o, ok := first[pl]; !ok || rec.Offset < o {
+				first[pl] = rec.Offset
+			}
+		}
+	}
+	for _, b := range held {
+		if err := r.settle(ctx, b); err != nil { // every record is open: given back
+			return err
+		}
+	}
+	if err := r.close(ctx); err != nil {
+		return err
+	}
+	for pl, start := range open {
+		at[pl] = start
+		if o, ok := first[pl]; ok {
+			at[pl] = o
+		}
+	}
+	return nil
+}
+
+// seedLatest makes start: latest a position, when the flow runs for the first
+// time.
+func (f *flow) seedLatest(ctx context.Context, committed kadm.OffsetResponses) error {
+	if f.def.Start != topology.StartLatest || f.decision.reader != topology.ReaderPartition || len(committed) > 0 {
+		return nil
+	}
+	adm := f.admin()
+	topics, err := adm.ListTopics(ctx)
+	if err != nil {
+		return fmt.Errorf("list topics of %s: %w", f.def.From, err)
+	}
+	var names []string
+	for t := range topics {
+		if f.def.Match(t) {
+			names = append(names, t)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	ends, err := adm.ListEndOffsets(ctx, names...)
+	if err != nil {
+		return fmt.Errorf("list end offsets: %w", err)
+	}
+	return f.commitFirst(ctx, ends.Offsets(), "start: latest")
+}
+
+// commitFirst commits positions for a group that has no member yet. When it
+// has one, that member's process has done this already.
+func (f *flow) commitFirst(ctx context.Context, os kadm.Offsets, why string) error {
+	if len(os) == 0 {
+		return nil
+	}
+	n, err := consumers(ctx, f.admin(), f.settings.GroupID)
+	if err != nil || n > 0 {
+		return err
+	}
+	resp, err := f.admin().CommitOffsets(ctx, f.settings.GroupID, os)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		return &hinted{fmt.Errorf("commit first positions of group %s: %w", f.settings.GroupID, err), "grant READ on GROUP " + f.settings.GroupID + " at the source"}
+	}
+	f.log.Info("positions carried over", "from", why, "to", f.settings.GroupID)
+	return nil
+}
