@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceover-mirror/onceover/mirror"
@@ -23,51 +22,53 @@ func TestCase47FollowerAndBack(t *testing.T) {
 	o := quick(nil)
 	o.Nodes = 2
 	w := newWorld(t, o)
-	w.source.CreateTopic(t, "c14", 1, 1, nil)
+	w.source.CreateTopic(t, "c14", 2, 1, nil)
 	fake := w.source.Fake()
 	leader := fake.LeaderFor("c14", 0)
 	follower := 1 - leader
-	fake.SetFollowers("c14", 0, []int32{follower})
-	// The leader sends every reader with a rack on to the follower, which in
-	// turn loses the partition now and then.
-	sent := &tamper{keys: []kmsg.Key{kmsg.Fetch}}
-	at := w.source.Bootstrap()[leader]
-	sent.change = func(addr string, resp kmsg.Response) bool {
-		fetch := resp.(*kmsg.FetchResponse)
-		if addr != at || len(fetch.Topics) != 1 || len(fetch.Topics[0].Partitions) != 1 || fetch.Topics[0].Partitions[0].ErrorCode != 0 {
-			return false
-		}
-		p := &fetch.Topics[0].Partitions[0]
-		p.PreferredReadReplica = follower
-		p.RecordBatches = nil
-		return true
+	// A client knows a broker only once it leads something.
+	if err := fake.MoveTopicPartition("c14", 1, follower); err != nil {
+		t.Fatal(err)
 	}
-	var asked atomic.Int64
-	back := fake.Fault(
-		kfake.Fault{
-			Keys: []kmsg.Key{kmsg.Fetch}, Nodes: []int32{follower}, Topic: "c14", Err: kerr.OffsetOutOfRange, Count: -1,
-			When: func(kmsg.Request) bool { return asked.Add(1)%4 == 0 },
-		},
-		kfake.Fault{
-			Keys: []kmsg.Key{kmsg.Fetch}, Nodes: []int32{follower}, Topic: "c14", Err: kerr.NotLeaderForPartition, Count: -1,
-			When: func(kmsg.Request) bool { return asked.Load()%4 == 2 },
-		},
-	)
+	fake.SetFollowers("c14", 0, []int32{follower})
+	// The leader sends the reader on to the follower with every second answer,
+	// and the follower, whose log begins later, sends it back with every third.
+	var there, back, n0, n1 atomic.Int64
+	moves := &tamper{keys: []kmsg.Key{kmsg.Fetch}}
+	at := w.source.Bootstrap()
+	moves.change = func(addr string, resp kmsg.Response) bool {
+		for _, tp := range resp.(*kmsg.FetchResponse).Topics {
+			for i := range tp.Partitions {
+				p := &tp.Partitions[i]
+				switch {
+				case p.Partition != 0 || len(p.RecordBatches) == 0:
+				case addr == at[leader] && n0.Add(1)%2 == 1:
+					p.PreferredReadReplica, p.RecordBatches = follower, nil
+					there.Add(1)
+					return true
+				case addr == at[follower] && n1.Add(1)%3 == 0:
+					p.ErrorCode, p.LogStartOffset, p.RecordBatches = kerr.OffsetOutOfRange.Code, n, nil
+					back.Add(1)
+					return true
+				}
+			}
+		}
+		return false
+	}
 	f := w.flow("rack", "c14")
 	f.Read = topology.ReaderPartition
 	f.Limits.Bytes = 64 << 10
 	f.Properties = map[string]topology.Value{"consumer.override.client.rack": {Text: "krack"}}
-	p := w.start(f, sent.options)
-	rs := testenv.Records("c14", 1, n, 14)
-	for i := 0; i < n; i += n / 10 {
-		w.source.Produce(t, rs[i:i+n/10]...)
+	p := w.start(f, moves.options)
+	rs := testenv.Records("c14", 2, n, 14)
+	for i := 0; i < n; i += n / 50 {
+		w.source.Produce(t, rs[i:i+n/50]...)
 	}
 	w.arrived("c14", n)
-	w.drained(p, "rack", 1)
+	w.drained(p, "rack", 2)
 	p.Stop()
-	w.fired(back, 4)
-	if sent.fired.Load() < 2 {
-		t.Errorf("the reader was sent to the follower %d times", sent.fired.Load())
+	if there.Load() < 2 || back.Load() < 2 {
+		t.Errorf("sent to the follower %d times, and back %d times", there.Load(), back.Load())
 	}
 	w.same("c14", testenv.Compare{})
 }

@@ -116,7 +116,11 @@ func (f *flow) run(ctx context.Context) (err error) {
 			}
 		})
 	}
-	wg.Go(func() { f.watchTopics(lanes) })
+	wg.Go(func() {
+		if err := f.watchTopics(lanes); err != nil {
+			fail(err)
+		}
+	})
 	wg.Go(func() { f.watchLag(lanes) })
 	wg.Wait()
 	if err := f.writeOwed(work); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,8 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/onceover-mirror/onceover/topology"
 )
 
 // wantedDeliveries is the delivery limit asked of the group: the highest that
@@ -30,7 +27,6 @@ const defaultDeliveries = 5
 // and copy what was rolled back (isolation: read_uncommitted).
 type groupSettings struct {
 	group string
-	start topology.Start
 	lock  time.Duration
 }
 
@@ -38,15 +34,19 @@ type groupSettings struct {
 type settledSettings struct {
 	deliveries int16
 	lock       time.Duration // 0: unknown
+	remarks    []string      // what is not as wanted, but not in the way
 }
 
 func (g groupSettings) wanted() map[string]string {
 	return map[string]string{
-		"share.auto.offset.reset":          string(g.start),
+		"share.auto.offset.reset":          "earliest", // start: latest is a position, see seedLatest
 		"share.isolation.level":            "read_committed",
 		"share.record.lock.duration.ms":    strconv.FormatInt(g.lock.Milliseconds(), 10),
 		"share.delivery.count.limit":       strconv.Itoa(wantedDeliveries),
 		"share.partition.max.record.locks": "4000",
+		// The coordinator waits that long between two assignments (1 s as it
+		// comes), and a flow's start takes it two or three of them.
+		"share.assignment.interval.ms": "0",
 	}
 }
 
@@ -55,32 +55,13 @@ var mustSettings = []string{"share.auto.offset.reset", "share.isolation.level"}
 
 // apply sets what the group needs, reads it back and compares. Its error is
 // final unless it is a transport error.
-func (g groupSettings) apply(ctx context.Context, cl *kgo.Client, log *slog.Logger) (settledSettings, error) {
+func (g groupSettings) apply(ctx context.Context, cl *kgo.Client) (settledSettings, error) {
 	s := settledSettings{deliveries: defaultDeliveries}
 	have, err := g.describe(ctx, cl)
 	if err != nil {
 		return s, err
 	}
-	var setErr error
-	for _, must := range []bool{true, false} {
-		for _, key := range g.missing(have) {
-			if must != slices.Contains(mustSettings, key) {
-				continue
-			}
-			if _, known := have[key]; !known && !must {
-				continue // this broker has no such setting per group
-			}
-			err := g.set(ctx, cl, key, g.wanted()[key])
-			switch {
-			case err == nil:
-			case must:
-				setErr = errors.Join(setErr, err)
-			default:
-				log.Warn("share group setting not taken; the broker's stays", "group", g.group, "setting", key,
-					"wanted", g.wanted()[key], "is", have[key], "reason", err)
-			}
-		}
-	}
+	setErr := g.setMissing(ctx, cl, have, &s)
 	for try := 1; ; try++ {
 		if have, err = g.describe(ctx, cl); err != nil {
 			return s, err
@@ -113,9 +94,34 @@ func (g groupSettings) apply(ctx context.Context, cl *kgo.Client, log *slog.Logg
 		s.lock = time.Duration(ms) * time.Millisecond
 	}
 	if dlq := have["errors.deadletterqueue.topic.name"]; dlq != "" {
-		log.Info("the share group has a dead-letter topic of the broker's; rejected records go there too", "group", g.group, "topic", dlq)
+		s.remarks = append(s.remarks, "records that on_error: skip leaves out also go to the broker's dead-letter topic "+dlq)
 	}
 	return s, nil
+}
+
+// setMissing sets what differs, in one request: each takes the controller a
+// write. Refused as a whole, they are set one by one. The error names musts
+// alone.
+func (g groupSettings) setMissing(ctx context.Context, cl *kgo.Client, have map[string]string, s *settledSettings) error {
+	keys := slices.DeleteFunc(g.missing(have), func(key string) bool {
+		_, known := have[key] // a broker may not have the setting per group
+		return !known && !slices.Contains(mustSettings, key)
+	})
+	if len(keys) == 0 || g.set(ctx, cl, keys...) == nil {
+		return nil
+	}
+	var failed error
+	for _, key := range keys {
+		err := g.set(ctx, cl, key)
+		switch {
+		case err == nil:
+		case slices.Contains(mustSettings, key):
+			failed = errors.Join(failed, err)
+		default:
+			s.remarks = append(s.remarks, fmt.Sprintf("%s stays %s, %s was refused: %v", key, have[key], g.wanted()[key], err))
+		}
+	}
+	return failed
 }
 
 // missing returns the settings that differ from what is wanted, sorted.
@@ -156,21 +162,23 @@ func (g groupSettings) describe(ctx context.Context, cl *kgo.Client) (map[string
 	return have, nil
 }
 
-func (g groupSettings) set(ctx context.Context, cl *kgo.Client, key, value string) error {
+func (g groupSettings) set(ctx context.Context, cl *kgo.Client, keys ...string) error {
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	res := kmsg.NewIncrementalAlterConfigsRequestResource()
 	res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeGroupConfig, g.group
-	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-	c.Name, c.Op, c.Value = key, kmsg.IncrementalAlterConfigOpSet, &value
-	res.Configs = append(res.Configs, c)
+	for _, key := range keys {
+		c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+		c.Name, c.Op, c.Value = key, kmsg.IncrementalAlterConfigOpSet, kmsg.StringPtr(g.wanted()[key])
+		res.Configs = append(res.Configs, c)
+	}
 	req.Resources = append(req.Resources, res)
 	resp, err := req.RequestWith(ctx, cl)
 	if err != nil {
-		return fmt.Errorf("set %s of group %s: %w", key, g.group, err)
+		return fmt.Errorf("set %s of group %s: %w", strings.Join(keys, ", "), g.group, err)
 	}
 	for _, r := range resp.Resources {
 		if err := withMessage(kerr.ErrorForCode(r.ErrorCode), r.ErrorMessage); err != nil {
-			return fmt.Errorf("set %s=%s of group %s: %w", key, value, g.group, err)
+			return fmt.Errorf("set %s of group %s: %w", strings.Join(keys, ", "), g.group, err)
 		}
 	}
 	return nil

@@ -14,27 +14,6 @@ import (
 	"github.com/onceover-mirror/onceover/topology"
 )
 
-// shareStart is the group's reset setting. start: latest holds for the topics
-// that exist when the flow runs for the first time; what appears later is read
-// from its beginning, or the records before its discovery would be skipped.
-func (f *flow) shareStart(ctx context.Context) (topology.Start, error) {
-	if f.def.Start == topology.StartEarliest {
-		return topology.StartEarliest, nil
-	}
-	offsets, err := shareOffsets(ctx, f.admin(), f.settings.ShareGroupID)
-	if err != nil {
-		return "", err
-	}
-	for _, ps := range offsets {
-		for _, p := range ps {
-			if p.StartOffset >= 0 {
-				return topology.StartEarliest, nil
-			}
-		}
-	}
-	return topology.StartLatest, nil
-}
-
 // carryPositions makes a change of reader continue where the other reader
 // stopped. A share group and a consumer group can't have one name, so each
 // reader has a group of its own, and its position is carried over when it is
@@ -45,29 +24,28 @@ func (f *flow) carryPositions(ctx context.Context) error {
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 		return groupDenied(fmt.Errorf("read positions of group %s: %w", f.settings.GroupID, err), f.settings.GroupID)
 	}
-	if !f.srcCap.ShareGroups() {
-		return f.seedLatest(ctx, committed)
-	}
-	share, err := shareOffsets(ctx, adm, f.settings.ShareGroupID)
-	if errors.Is(err, kerr.GroupAuthorizationFailed) && f.decision.reader == topology.ReaderPartition {
-		// Who may not look at the share group has not read through it. Should
-		// the right have been taken away since, records are copied again.
-		f.log.Info("no positions taken over", "from", f.settings.ShareGroupID, "reason", err)
-		share, err = nil, nil
-	}
-	if err != nil {
-		return err
+	var share kadm.ShareOffsets
+	if f.srcCap.ShareGroups() {
+		share, err = shareOffsets(ctx, adm, f.settings.ShareGroupID)
+		if errors.Is(err, kerr.GroupAuthorizationFailed) && f.decision.reader == topology.ReaderPartition {
+			// Who may not look at the share group has not read through it. Should
+			// the right have been taken away since, records are copied again.
+			f.log.Info("no positions taken over", "from", f.settings.ShareGroupID, "reason", err)
+			share, err = nil, nil
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if f.decision.reader == topology.ReaderShare {
-		return f.carryToShare(ctx, committed, share)
+		err = f.carryToShare(ctx, committed, share)
+	} else {
+		err = f.carryToGroup(ctx, committed, share)
 	}
-	if err := f.carryToGroup(ctx, committed, share); err != nil {
+	if err != nil || len(committed) > 0 || len(share) > 0 {
 		return err
 	}
-	if len(share) > 0 {
-		return nil
-	}
-	return f.seedLatest(ctx, committed)
+	return f.seedLatest(ctx)
 }
 
 func (f *flow) carryToShare(ctx context.Context, committed kadm.OffsetResponses, share kadm.ShareOffsets) error {
@@ -90,25 +68,7 @@ func (f *flow) carryToShare(ctx context.Context, committed kadm.OffsetResponses,
 		}
 		ahead.AddOffset(o.Topic, o.Partition, o.At, -1)
 	})
-	if len(ahead) == 0 {
-		return nil
-	}
-	members, err := shareMembers(ctx, adm, f.settings.ShareGroupID)
-	if err != nil {
-		return err
-	}
-	if len(members) > 0 {
-		return nil // a process that is already reading has carried them over
-	}
-	resp, err := adm.AlterShareGroupOffsets(ctx, f.settings.ShareGroupID, ahead)
-	if err == nil {
-		err = resp.Error()
-	}
-	if err != nil {
-		return &hinted{fmt.Errorf("carry positions of group %s over to share group %s: %w", f.settings.GroupID, f.settings.ShareGroupID, err), "grant READ on both groups at the source"}
-	}
-	f.log.Info("positions carried over", "from", f.settings.GroupID, "to", f.settings.ShareGroupID)
-	return nil
+	return f.alterFirst(ctx, ahead, "group "+f.settings.GroupID)
 }
 
 func (f *flow) carryToGroup(ctx context.Context, committed kadm.OffsetResponses, share kadm.ShareOffsets) error {
@@ -216,10 +176,14 @@ func (f *flow) firstOpen(ctx context.Context, open, at map[place]int64) error {
 	return nil
 }
 
-// seedLatest makes start: latest a position, when the flow runs for the first
-// time.
-func (f *flow) seedLatest(ctx context.Context, committed kadm.OffsetResponses) error {
-	if f.def.Start != topology.StartLatest || f.decision.reader != topology.ReaderPartition || len(committed) > 0 {
+// seedLatest turns start: latest into positions, when the flow runs for the
+// first time. It holds for the topics that exist then; what appears later is
+// read from its beginning, or the records before its discovery would be
+// skipped. (The share group's own reset setting is earliest, for the same
+// reason: with latest a broker that restarts before the group's first write would
+// resolve it anew.)
+func (f *flow) seedLatest(ctx context.Context) error {
+	if f.def.Start != topology.StartLatest {
 		return nil
 	}
 	adm := f.admin()
@@ -240,7 +204,31 @@ func (f *flow) seedLatest(ctx context.Context, committed kadm.OffsetResponses) e
 	if err != nil {
 		return fmt.Errorf("list end offsets: %w", err)
 	}
+	if f.decision.reader == topology.ReaderShare {
+		return f.alterFirst(ctx, ends.Offsets(), "start: latest")
+	}
 	return f.commitFirst(ctx, ends.Offsets(), "start: latest")
+}
+
+// alterFirst sets where a share group without members begins. When it has one,
+// that member's process has done this already.
+func (f *flow) alterFirst(ctx context.Context, os kadm.Offsets, why string) error {
+	if len(os) == 0 {
+		return nil
+	}
+	members, err := shareMembers(ctx, f.admin(), f.settings.ShareGroupID)
+	if err != nil || len(members) > 0 {
+		return err
+	}
+	resp, err := f.admin().AlterShareGroupOffsets(ctx, f.settings.ShareGroupID, os)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		return &hinted{fmt.Errorf("set where share group %s begins: %w", f.settings.ShareGroupID, err), "grant READ on GROUP " + f.settings.ShareGroupID + " at the source"}
+	}
+	f.log.Info("positions carried over", "from", why, "to", f.settings.ShareGroupID)
+	return nil
 }
 
 // commitFirst commits positions for a group that has no member yet. When it

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -154,16 +155,20 @@ func (f *flow) probe(ctx context.Context) error {
 
 // setGroup gives the share group its settings.
 func (f *flow) setGroup(ctx context.Context) error {
-	start, err := f.shareStart(ctx)
+	g := groupSettings{group: f.settings.ShareGroupID, lock: f.def.Limits.Lock}
+	s, err := g.apply(ctx, f.src)
 	if err != nil {
 		return err
 	}
-	g := groupSettings{group: f.settings.ShareGroupID, start: start, lock: f.def.Limits.Lock}
-	s, err := g.apply(ctx, f.src, f.log)
-	if err != nil {
-		return err
-	}
+	f.mu.Lock()
+	was := f.group
 	f.group = s
+	f.mu.Unlock()
+	for _, line := range s.remarks {
+		if !slices.Contains(was.remarks, line) {
+			f.log.Warn("share group settings", "group", g.group, "remark", line)
+		}
+	}
 	return nil
 }
 
@@ -217,7 +222,9 @@ func (f *flow) newReader(name string) (reader, error) {
 		return nil, &Refusal{Problem: err.Error(), Hint: hintOf(err)}
 	}
 	opts = append(opts, kgo.FetchMaxBytes(int32(f.def.Limits.Bytes)), kgo.FetchMaxPartitionBytes(int32(f.def.Limits.Bytes)),
-		kgo.SessionTimeout(sessionTimeout))
+		kgo.SessionTimeout(sessionTimeout),
+		// New partitions are found by the client's own look at metadata.
+		kgo.MetadataMaxAge(max(f.def.Limits.Refresh, time.Second)))
 	return newPartitionReader(append(opts, more...), f.settings.GroupID, f.decision.serverAssignor, partitionConfig{
 		lane: name, instance: f.instance(name), records: f.def.Limits.Records, board: f.board, log: f.log,
 		topicFailed: f.sourceRefused, unreadable: f.unreadable, copies: f.copies,
@@ -253,10 +260,13 @@ func (f *flow) newShareReader(name string, b *board, written *writtenSet) (*shar
 	if err != nil {
 		return nil, &Refusal{Problem: fmt.Sprintf("open source client: %v", err)}
 	}
+	f.mu.Lock()
+	group := f.group
+	f.mu.Unlock()
 	cfg := shareConfig{
 		group: f.settings.ShareGroupID, lane: name, instance: f.instance(name), records: f.def.Limits.Records, bytes: f.def.Limits.Bytes,
 		partitionBytes: int32(f.def.Limits.Bytes), minBytes: 1, maxWait: 500 * time.Millisecond,
-		lock: cmp.Or(f.group.lock, f.def.Limits.Lock), renew: f.srcCap.Renew(), deliveryLimit: cmp.Or(f.group.deliveries, defaultDeliveries),
+		lock: cmp.Or(group.lock, f.def.Limits.Lock), renew: f.srcCap.Renew(), deliveryLimit: cmp.Or(group.deliveries, defaultDeliveries),
 		board: b, log: f.log, written: written,
 		rejoining: f.setGroup, topicFailed: f.sourceRefused, unreadable: f.unreadable,
 	}

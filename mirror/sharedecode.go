@@ -55,6 +55,10 @@ func decodeAcquisition(topic string, rp *kmsg.ShareFetchResponseTopicPartition) 
 	return a
 }
 
+// decompressor is one for all: each has pools of its own, which are of use only
+// if they are kept.
+var decompressor = kgo.DefaultDecompressor()
+
 // decodeBatches returns the records of a partition, the last offset that the
 // data covers, and the offsets of batches that can't be decoded, for err.
 func decodeBatches(topic string, rp *kmsg.ShareFetchResponseTopicPartition, from int64) (recs []*kgo.Record, covered int64, bad txn.RangeSet, err error) {
@@ -66,7 +70,7 @@ func decodeBatches(topic string, rp *kmsg.ShareFetchResponseTopicPartition, from
 			Offset:    from,
 			Topic:     topic,
 			Partition: rp.Partition,
-		}, &fp, kgo.DefaultDecompressor(), nil)
+		}, &fp, decompressor, nil)
 		return got.Records, got.Err
 	}
 	covered = -1

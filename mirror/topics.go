@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,8 +11,11 @@ import (
 	"github.com/onceover-mirror/onceover/topology"
 )
 
-// watchTopics looks again at topics, partitions and stops at each refresh.
-func (f *flow) watchTopics(ctx context.Context) {
+// watchTopics looks again at topics, partitions, stops and the share group's
+// settings at each refresh. It returns when ctx ends, or with the refusal when
+// somebody altered those settings and they can't be set back: reading on would
+// copy what was rolled back.
+func (f *flow) watchTopics(ctx context.Context) error {
 	last := time.Now()
 	for {
 		timer := time.NewTimer(f.def.Limits.Refresh)
@@ -22,17 +26,27 @@ func (f *flow) watchTopics(ctx context.Context) {
 			// flaps must not turn into a storm.
 			if sleep(ctx, time.Until(last.Add(time.Second))) != nil {
 				timer.Stop()
-				return
+				return nil
 			}
 		case <-ctx.Done():
 			timer.Stop()
-			return
+			return nil
 		}
 		timer.Stop()
 		last = time.Now()
-		err := f.refresh(ctx)
+		var err error
+		if f.decision.reader == topology.ReaderShare {
+			err = f.setGroup(ctx)
+		}
+		var refusal *Refusal
+		if errors.As(err, &refusal) {
+			return err
+		}
+		if err == nil {
+			err = f.refresh(ctx)
+		}
 		if ctx.Err() != nil {
-			return
+			return nil
 		}
 		f.board.trouble("refresh", err)
 	}

@@ -21,7 +21,13 @@ func (f *Flow) Match(topic string) bool {
 
 // TargetTopic returns the name that the source topic has on the target.
 func (f *Flow) TargetTopic(topic string) string {
-	return strings.NewReplacer(placeTopic, topic, placeCluster, f.From).Replace(f.Rename)
+	// Asked for each record: building a strings.Replacer took a sixth of all
+	// CPU time.
+	before, after, found := strings.Cut(f.Rename, placeTopic)
+	if !found {
+		topic = ""
+	}
+	return strings.ReplaceAll(before, placeCluster, f.From) + topic + strings.ReplaceAll(after, placeCluster, f.From)
 }
 
 // Internal reports whether topic is bookkeeping that no flow copies: the

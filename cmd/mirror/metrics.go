@@ -43,6 +43,10 @@ var (
 		"Records that the target refused for good and that were dropped (on_error: skip).", "flow")
 	echoTotal = metric("echo_total",
 		"Records left out because they came from the target in the first place (two-way mirroring).", "flow")
+	recoveredTotal = metric("recovered_total",
+		"Records that the source's share group gave up on and that were copied by offset.", "flow")
+	lostTotal = metric("source_gaps_total",
+		"Source offsets that went (retention, DeleteRecords) before they were copied.", "flow")
 )
 
 func metric(name, help string, labels ...string) *prometheus.Desc {
@@ -59,7 +63,7 @@ var _ prometheus.Collector = stateCollector{}
 func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		flowInfo, flowPhase, flowLanes, recordsTotal, bytesTotal, lagRecords, lagSeconds, partitionState,
-		topicReady, retriesTotal, refusedAcksTotal, skippedTotal, echoTotal,
+		topicReady, retriesTotal, refusedAcksTotal, skippedTotal, echoTotal, recoveredTotal, lostTotal,
 	} {
 		ch <- d
 	}
@@ -83,6 +87,8 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 		counter(refusedAcksTotal, f.RefusedAcks)
 		counter(skippedTotal, f.Skipped)
 		counter(echoTotal, f.Echoed)
+		counter(recoveredTotal, f.Recovered)
+		counter(lostTotal, f.Lost)
 		for _, t := range f.Topics {
 			gauge(topicReady, truth(t.Ready), valid(t.Topic))
 		}

@@ -6,14 +6,17 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/onceover-mirror/onceover/topology"
 	"github.com/onceover-mirror/onceover/transform"
 )
 
-// BenchmarkChain is the chain of a flow with default settings.
+// BenchmarkChain is the chain of a flow that renames, provenance on.
 func BenchmarkChain(b *testing.B) {
+	flow := topology.NewFlow("bench")
+	flow.From, flow.Rename = "east", "{cluster}.{topic}"
 	chain := transform.Chain{
 		transform.Provenance("source-cluster-id-0000", "target-cluster-id-0000"),
-		transform.Rename(func(topic string) string { return "west." + topic }),
+		transform.Rename(flow.TargetTopic),
 	}
 	rec := &kgo.Record{
 		Topic: "bench", Key: make([]byte, keySize), Value: value(nil, 1, 1), Timestamp: time.UnixMilli(1),

@@ -37,6 +37,7 @@ func Run(t *testing.T, w World) {
 		{"OversizedStops", testOversizedStops},
 		{"OversizedSkipped", testOversizedSkipped},
 		{"Rename", testRename},
+		{"StartLatest", testStartLatest},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, w) })
 	}
@@ -325,4 +326,32 @@ func testRename(t *testing.T, w World) {
 			t.Fatalf("record in topic %s", rec.Topic)
 		}
 	}
+}
+
+// start: latest skips what is there at the first start, and nothing else: what
+// is written while the mirror is down, and topics that appear later, arrive.
+func testStartLatest(t *testing.T, w World) {
+	w.Source.CreateTopic(t, "late-a", 2, 1, nil)
+	w.Source.Produce(t, testenv.Records("late-a", 2, 50, 70)...)
+	f := w.flow("latest", "late-.*")
+	f.Start = topology.StartLatest
+	p := Start(t, w.topologyOf(f))
+	w.drained(t, p, "latest", 2)
+	p.Stop()
+	w.Source.Produce(t, testenv.Records("late-a", 2, 20, 71)...)
+	w.Source.CreateTopic(t, "late-b", 1, 1, nil)
+	w.Source.Produce(t, testenv.Records("late-b", 1, 10, 72)...)
+	p = Start(t, w.topologyOf(f))
+	w.arrived(t, "late-a", 20, within)
+	w.arrived(t, "late-b", 10, within)
+	w.drained(t, p, "latest", 3)
+	p.Stop()
+	var want []*kgo.Record
+	for _, rec := range w.Source.ReadAll(t, "late-a") {
+		if rec.Offset >= 25 { // 50 records over 2 partitions were there
+			want = append(want, rec)
+		}
+	}
+	testenv.AssertExactlyOnce(t, want, w.Target.ReadAll(t, "late-a"), w.compare())
+	w.same(t, "late-b", "late-b")
 }
