@@ -13,7 +13,7 @@ ARGS ?=
 # Two packages at a time: each real broker takes 360 MB and a second of CPU.
 TEST := $(GO) test -p 2 -timeout 15m
 
-.PHONY: help build test race fake real fuzz lint arrows cover bench tidy-check clean clusters demo
+.PHONY: help build test race fake real robust fuzz lint arrows cover bench tidy-check clean clusters demo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,6 +32,9 @@ real: ## the tests on real brokers only; needs Java 17 and Maven
 
 race: ## make fake under the race detector; needs a C compiler
 	@$(TEST) -v -race -skip Real $(PKG) 2>&1 | awk -f .ci/report.awk
+
+robust: ## the long kill campaigns of testenv/robust, half an hour; ARGS="-run Kill -seed 42"
+	$(GO) test -count=1 -timeout 90m -v ./testenv/robust -long $(ARGS)
 
 fuzz: ## each fuzz test for FUZZTIME (20s)
 	@for p in $$($(GO) list $(PKG)); do list=$$($(GO) test -list '^Fuzz' $$p); for f in $$(grep '^Fuzz' <<<"$$list" || true); do \

@@ -233,11 +233,14 @@ func (b *board) phase(phase FlowPhase, reason, hint string) {
 	if !changed {
 		return
 	}
-	level := slog.LevelInfo
-	if reason != "" {
-		level = slog.LevelWarn
+	switch {
+	case reason == "":
+		b.log.Info(string(phase))
+	case hint == "":
+		b.log.Warn(string(phase), "reason", reason)
+	default:
+		b.log.Warn(string(phase), "reason", reason, "hint", hint)
 	}
-	b.log.Log(nil, level, string(phase), "reason", reason, "hint", hint) //nolint:staticcheck // slog takes a nil context
 	if b.obs.Phase != nil {
 		b.obs.Phase(b.flow.Name, phase, reason)
 	}

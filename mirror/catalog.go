@@ -64,7 +64,7 @@ func (c *catalog) refresh(ctx context.Context, stopped map[string]string) (*view
 	targets := map[string][]string{}
 	var sources []string
 	for _, name := range all.Names() {
-		if c.flow.Match(name) && !(c.sameCluster && c.isOwnTarget(all, name)) {
+		if c.flow.Match(name) && (!c.sameCluster || !c.isOwnTarget(all, name)) {
 			sources = append(sources, name)
 			to := c.flow.TargetTopic(name)
 			targets[to] = append(targets[to], name)

@@ -140,10 +140,7 @@ func (f *flow) keepLane(ctx, work context.Context, n int) error {
 		began := time.Now()
 		err := f.oneLane(ctx, work, n, name)
 		var refusal *Refusal
-		switch {
-		case err == nil || ctx.Err() != nil:
-			return nil
-		case errors.As(err, &refusal):
+		if ctx.Err() == nil && (err == nil || errors.As(err, &refusal)) {
 			return err
 		}
 		if time.Since(began) > time.Minute {
@@ -151,9 +148,7 @@ func (f *flow) keepLane(ctx, work context.Context, n int) error {
 		}
 		fails++
 		f.board.trouble(name, err)
-		if sleep(ctx, backoff(fails, 200*time.Millisecond, 10*time.Second)) != nil {
-			return nil
-		}
+		pause(ctx, backoff(fails, 200*time.Millisecond, 10*time.Second))
 	}
 	return nil
 }
@@ -301,6 +296,9 @@ func (f *flow) closeClients() {
 }
 
 func (f *flow) admin() *kadm.Client { return kadm.NewClient(f.src) }
+
+// pause is sleep for a loop that looks at ctx itself.
+func pause(ctx context.Context, d time.Duration) { _ = sleep(ctx, d) }
 
 // sleep waits for d, or for ctx to end, and returns its error then.
 func sleep(ctx context.Context, d time.Duration) error {

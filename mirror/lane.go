@@ -30,10 +30,10 @@ type lane struct {
 func (l *lane) run(ctx, work context.Context) error {
 	for {
 		b, err := l.reader.poll(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		switch {
+		case ctx.Err() != nil && b == nil:
+			return nil
+		case err != nil:
 			return err
 		}
 		l.copy(work, b)

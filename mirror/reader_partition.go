@@ -17,10 +17,11 @@ import (
 // committed only for records whose fate is known; a rebalance waits until the
 // batch in hand is settled.
 type partitionReader struct {
-	cl     *kgo.Client
-	cfg    partitionConfig
-	group  string
-	cancel context.CancelFunc
+	cl    *kgo.Client
+	cfg   partitionConfig
+	group string
+
+	rest respites[place] // partitions that failed; of the lane alone
 
 	mu     sync.Mutex
 	next   map[place]int64 // expected next offset
@@ -44,11 +45,14 @@ type partitionConfig struct {
 
 // newPartitionReader joins group with a client of its own, made from opts.
 func newPartitionReader(opts []kgo.Opt, group string, serverAssignor bool, cfg partitionConfig) (*partitionReader, error) {
-	r := &partitionReader{cfg: cfg, group: group, next: map[place]int64{}, topics: map[string]bool{}}
+	r := &partitionReader{cfg: cfg, group: group, next: map[place]int64{}, topics: map[string]bool{}, rest: respites[place]{}}
 	opts = append(opts,
 		kgo.ConsumerGroup(group),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.DisableAutoCommit(),
+		// A broker answers a fetch at once when one of its partitions has an
+		// error. Left to itself the client asks again at once, too.
+		kgo.KeepRetryableFetchErrors(),
 		kgo.BlockRebalanceOnPoll(),
 		// Topics and partitions that appear later are read from their start.
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
@@ -84,7 +88,10 @@ func (r *partitionReader) forget(ps map[string][]int32) {
 
 func (r *partitionReader) poll(ctx context.Context) (*batch, error) {
 	for {
-		fetches := r.cl.PollRecords(ctx, r.cfg.records)
+		r.resume()
+		once, cancel := r.rest.within(ctx)
+		fetches := r.cl.PollRecords(once, r.cfg.records)
+		cancel()
 		if err := ctx.Err(); err != nil {
 			r.cl.AllowRebalance()
 			return nil, err
@@ -101,6 +108,17 @@ func (r *partitionReader) poll(ctx context.Context) (*batch, error) {
 			return b, nil
 		}
 		r.cl.AllowRebalance()
+	}
+}
+
+// resume fetches the partitions again that were left alone for long enough.
+func (r *partitionReader) resume() {
+	again := map[string][]int32{}
+	for _, at := range r.rest.over() {
+		again[at.topic] = append(again[at.topic], at.partition)
+	}
+	if len(again) > 0 {
+		r.cl.ResumeFetchPartitions(again)
 	}
 }
 
@@ -127,8 +145,14 @@ func (r *partitionReader) failures(ctx context.Context, fetches kgo.Fetches, b *
 			r.mu.Unlock()
 		case errors.Is(err, kerr.CorruptMessage), !isKafkaError(err) && topic != "":
 			r.corrupt(ctx, b, seek, place{topic, partition}, err)
-		default:
+		case topic != "":
 			r.cfg.log.Info("fetch will be tried again", "topic", topic, "partition", partition, "reason", err)
+			at := place{topic, partition}
+			r.rest.failed(at)
+			r.cfg.board.hindered(topic, partition, err)
+			r.cl.PauseFetchPartitions(map[string][]int32{topic: {partition}})
+		case !errors.Is(err, context.DeadlineExceeded): // of the poll, to end a respite
+			r.cfg.log.Info("fetch will be tried again", "reason", err)
 		}
 	})
 	if !group {
@@ -183,6 +207,10 @@ func isKafkaError(err error) bool {
 // example) and is left out.
 func (r *partitionReader) file(b *batch, p kgo.FetchTopicPartition, seek map[string]map[int32]kgo.EpochOffset) {
 	at := place{p.Topic, p.Partition}
+	if p.Err == nil && r.rest[at] != nil {
+		delete(r.rest, at)
+		r.cfg.board.hindered(p.Topic, p.Partition, nil)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next, known := r.next[at]

@@ -63,6 +63,7 @@ type shareReader struct {
 	out     chan *batch
 	fatal   chan error
 	wake    chan struct{} // the member shall look again, now
+	home    int32         // the group's coordinator, the member's own
 	lockFor atomic.Int64  // lock time that the broker last named, ns
 
 	mu       sync.Mutex
@@ -87,14 +88,15 @@ type shareReader struct {
 // override applies the consumer settings that a share reader honours.
 func (c *shareConfig) override(consumer map[string]string) error {
 	for key, value := range consumer {
-		n, err := strconv.Atoi(value)
+		wide, err := strconv.ParseInt(value, 10, 32)
+		n := int(wide)
 		switch key {
 		case "fetch.min.bytes":
-			c.minBytes = int32(n)
+			c.minBytes = int32(wide)
 		case "fetch.max.bytes":
 			c.bytes = min(c.bytes, n)
 		case "max.partition.fetch.bytes":
-			c.partitionBytes = int32(n)
+			c.partitionBytes = int32(wide)
 		case "fetch.max.wait.ms":
 			c.maxWait = time.Duration(n) * time.Millisecond
 		case "max.poll.records":
@@ -115,7 +117,7 @@ func (c *shareConfig) override(consumer map[string]string) error {
 // session is tied to its connection. The reader closes cl.
 func newShareReader(cl *kgo.Client, cfg shareConfig) *shareReader {
 	r := &shareReader{
-		cfg: cfg, cl: cl, member: memberID(cfg.group, cfg.instance),
+		cfg: cfg, cl: cl, member: memberID(cfg.group, cfg.instance), home: noHome,
 		out: make(chan *batch), fatal: make(chan error, 1), wake: make(chan struct{}, 1),
 		assigned: map[tip]bool{}, names: map[[16]byte]string{}, leaders: map[tip]int32{}, pumps: map[int32]*pump{},
 	}

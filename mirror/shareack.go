@@ -57,6 +57,7 @@ func (p *pump) conclude(ctx context.Context, t tip, rs []ackRange, err error, bu
 		for _, r := range rs {
 			p.r.confirmed(t, r)
 		}
+		p.pace.confirmed()
 		return
 	}
 	if errors.Is(err, kerr.InvalidRecordState) && *budget > 0 {

@@ -139,11 +139,7 @@ func (r *shareReader) heartbeat(ctx context.Context, epoch int32, topics, sent [
 	if epoch == 0 || sent == nil || !slices.Equal(topics, sent) {
 		req.SubscribedTopicNames = append([]string{}, topics...) // null would mean unchanged
 	}
-	resp, err := req.RequestWith(ctx, r.cl)
-	if err != nil {
-		return nil, err
-	}
-	return resp, withMessage(kerr.ErrorForCode(resp.ErrorCode), resp.ErrorMessage)
+	return r.beat(ctx, req)
 }
 
 func (r *shareReader) assign(a *kmsg.ShareGroupHeartbeatResponseAssignment) {
@@ -232,9 +228,9 @@ func (r *shareReader) leave(ctx context.Context) error {
 	}
 	req := kmsg.NewPtrShareGroupHeartbeatRequest()
 	req.GroupID, req.MemberID, req.MemberEpoch = r.cfg.group, r.member, -1
-	resp, err := req.RequestWith(ctx, r.cl)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
+	_, err := r.beat(ctx, req)
+	if err != nil && r.home == noHome {
+		_, err = r.beat(ctx, req) // at the coordinator that it has by now
 	}
 	switch {
 	case err == nil, errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.GroupIDNotFound):

@@ -22,9 +22,10 @@ type pump struct {
 	node  int32
 	ses   *shareSession
 	ready []*batch // fetched, not yet taken by the lane
+	pace  pace
 	fails int
-	pause time.Time        // no fetch before
-	rest  map[tip]*respite // partitions that failed
+	pause time.Time     // no fetch before
+	rest  respites[tip] // partitions that failed
 
 	mu   sync.Mutex
 	want map[tip]bool
@@ -32,17 +33,10 @@ type pump struct {
 	wake chan struct{}
 }
 
-// respite keeps a partition that failed out of the fetches for a while, so that
-// the others go on as if it were not there.
-type respite struct {
-	fails int
-	until time.Time
-}
-
 func newPump(r *shareReader, node int32) *pump {
 	return &pump{
-		r: r, node: node, ses: newShareSession(),
-		want: map[tip]bool{}, acks: map[tip][]ackRange{}, wake: make(chan struct{}, 1), rest: map[tip]*respite{},
+		r: r, node: node, ses: newShareSession(), pace: newPace(r.cfg.records),
+		want: map[tip]bool{}, acks: map[tip][]ackRange{}, wake: make(chan struct{}, 1), rest: respites[tip]{},
 	}
 }
 
@@ -80,13 +74,19 @@ func (p *pump) take() map[tip][]ackRange {
 	}
 	p.mu.Unlock()
 	p.ses.want = want
-	for t, r := range p.rest {
+	for t := range p.rest {
 		switch {
 		case !want[t]:
 			p.recovered(t) // no longer of this broker
-		case time.Now().Before(r.until):
+		case p.rest.resting(t):
 			p.ses.want = without(p.ses.want, t)
 		}
+	}
+	if len(want) == 0 && p.fails > 0 {
+		// The broker has nothing for this member any more, as when it went
+		// down and others lead: nobody waits for it.
+		p.fails, p.pause = 0, time.Time{}
+		p.r.cfg.board.trouble(p.name(), nil)
 	}
 	return acks
 }
@@ -140,9 +140,9 @@ func (p *pump) idleFor() time.Duration {
 	if wait := time.Until(p.pause); wait > 0 {
 		d = min(d, wait)
 	}
-	for _, r := range p.rest {
-		if wait := time.Until(r.until); wait > 0 {
-			d = min(d, wait)
+	for t, r := range p.rest {
+		if p.rest.resting(t) {
+			d = min(d, time.Until(r.until))
 		}
 	}
 	return max(d, 10*time.Millisecond)
@@ -155,7 +155,10 @@ func (p *pump) fetch(ctx context.Context) {
 	req.GroupID, req.MemberID = &p.r.cfg.group, &p.r.member
 	req.MaxWaitMillis = int32(p.r.cfg.maxWait.Milliseconds())
 	req.MinBytes, req.MaxBytes = p.r.cfg.minBytes, int32(p.r.cfg.bytes)
-	req.MaxRecords, req.BatchSize = int32(p.r.cfg.records), int32(p.r.cfg.records)
+	req.MaxRecords, req.BatchSize = int32(p.pace.now), int32(p.r.cfg.records)
+	if !p.pace.full() {
+		req.ShareAcquireMode = acquireExactly
+	}
 	sent := time.Now()
 	kresp, err := p.r.cl.Broker(int(p.node)).Request(ctx, req)
 	if err != nil {
@@ -207,13 +210,7 @@ func (p *pump) fetch(ctx context.Context) {
 
 // failed leaves a partition alone for a while.
 func (p *pump) failed(t tip, err error) {
-	r := p.rest[t]
-	if r == nil {
-		r = &respite{}
-		p.rest[t] = r
-	}
-	r.fails++
-	r.until = time.Now().Add(backoff(r.fails, 100*time.Millisecond, 5*time.Second))
+	p.rest.failed(t)
 	p.r.partitionFailed(t, err)
 }
 
@@ -257,6 +254,9 @@ func (p *pump) acquire(t tip, rp *kmsg.ShareFetchResponseTopicPartition, deadlin
 		}
 		it.src = t
 		it.last = it.delivery >= limit
+		if it.delivery > limit/2 {
+			p.pace.slow()
+		}
 		if it.last {
 			p.r.cfg.board.lastDelivery(topic, t.partition, it.rec.Offset)
 		}
@@ -298,6 +298,7 @@ func (p *pump) claim(t tip, items []item, back map[tip][]ackRange) (not txn.Rang
 // released, what was held.
 func (p *pump) lost(err error) {
 	p.ses.reset()
+	p.pace.slow()
 	p.drop()
 	p.backOff()
 	switch {

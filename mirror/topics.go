@@ -17,39 +17,37 @@ import (
 // copy what was rolled back.
 func (f *flow) watchTopics(ctx context.Context) error {
 	last := time.Now()
-	for {
+	for ctx.Err() == nil {
 		timer := time.NewTimer(f.def.Limits.Refresh)
 		select {
 		case <-timer.C:
 		case <-f.wake:
 			// Somebody found a topic that can't be copied; but a topic that
 			// flaps must not turn into a storm.
-			if sleep(ctx, time.Until(last.Add(time.Second))) != nil {
-				timer.Stop()
-				return nil
-			}
+			pause(ctx, time.Until(last.Add(time.Second)))
 		case <-ctx.Done():
-			timer.Stop()
-			return nil
 		}
 		timer.Stop()
 		last = time.Now()
-		var err error
-		if f.decision.reader == topology.ReaderShare {
-			err = f.setGroup(ctx)
-		}
+		err := f.lookAgain(ctx)
 		var refusal *Refusal
-		if errors.As(err, &refusal) {
+		if ctx.Err() == nil && errors.As(err, &refusal) {
 			return err
 		}
-		if err == nil {
-			err = f.refresh(ctx)
+		if ctx.Err() == nil {
+			f.board.trouble("refresh", err)
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		f.board.trouble("refresh", err)
 	}
+	return nil
+}
+
+func (f *flow) lookAgain(ctx context.Context) error {
+	if f.decision.reader == topology.ReaderShare {
+		if err := f.setGroup(ctx); err != nil {
+			return err
+		}
+	}
+	return f.refresh(ctx)
 }
 
 // refresh brings the set of topics up to date.

@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,6 +84,9 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 	return nil
 }
 
+// errNotYet: the broker reports no error, and not yet what is waited for.
+var errNotYet = errors.New("not yet")
+
 // waitTopic waits until ok holds for each partition of the topic in the
 // metadata of every running node.
 func (c *Cluster) waitTopic(ctx context.Context, cl *kgo.Client, topic string, ok func(*kmsg.MetadataResponseTopicPartition) bool) error {
@@ -99,8 +103,8 @@ func (c *Cluster) waitTopic(ctx context.Context, cl *kgo.Client, topic string, o
 				}
 				for j := range rt.Partitions {
 					if p := &rt.Partitions[j]; !ok(p) {
-						return fmt.Errorf("node %d: topic %s partition %d: leader %d of %v, error %v",
-							node, topic, p.Partition, p.Leader, p.Replicas, kerr.ErrorForCode(p.ErrorCode))
+						return fmt.Errorf("node %d: topic %s partition %d: leader %d of %v: %w",
+							node, topic, p.Partition, p.Leader, p.Replicas, cmp.Or(kerr.ErrorForCode(p.ErrorCode), errNotYet))
 					}
 				}
 			}

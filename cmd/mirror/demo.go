@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,8 @@ type worker struct {
 	n    int
 	cmd  *exec.Cmd
 	log  string
-	done chan error
+	done chan struct{} // closed when it has ended, with err
+	err  error
 }
 
 func runDemo(c *cli.Context) error {
@@ -117,10 +119,17 @@ func (d *demo) run(ctx context.Context, length time.Duration, rate int) error {
 	d.began = time.Now()
 	producing, stop := context.WithTimeout(ctx, length)
 	defer stop()
-	producer := make(chan error, 1)
-	go func() { producer <- d.produce(producing, rate) }()
+	producer := make(chan struct{})
+	var failed error
+	go func() {
+		defer close(producer)
+		failed = d.produce(producing, rate)
+	}()
 	// However this ends, the producer has ended before the clusters close.
-	defer func() { stop(); <-producer }()
+	defer func() {
+		stop()
+		<-producer
+	}()
 	d.say("%s records/s go into topic %s at east, %d partitions", count(int64(rate)), demoTopic, demoPartitions)
 	for range 2 {
 		if _, err := d.spawn(); err != nil {
@@ -136,10 +145,9 @@ func (d *demo) run(ctx context.Context, length time.Duration, rate int) error {
 	if err := d.watch(producing, length); err != nil {
 		return err
 	}
-	if err := <-producer; err != nil {
-		return fmt.Errorf("produce: %w", err)
+	if <-producer; failed != nil {
+		return fmt.Errorf("produce: %w", failed)
 	}
-	producer <- nil
 	d.say("the producer has stopped after %s records; the mirror catches up", count(d.produced.Load()))
 	if err := d.drain(ctx); err != nil {
 		return err
@@ -153,19 +161,22 @@ func (d *demo) run(ctx context.Context, length time.Duration, rate int) error {
 
 // spawn starts a worker.
 func (d *demo) spawn() (*worker, error) {
-	w := &worker{n: len(d.workers) + 1, done: make(chan error, 1)}
+	w := &worker{n: len(d.workers) + 1, done: make(chan struct{})}
 	w.log = filepath.Join(d.dir, fmt.Sprintf("worker-%d.log", w.n))
 	log, err := os.Create(w.log)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()                                                                 // the worker has its own handle
-	w.cmd = exec.Command(d.self, "run", "-f", d.declaration(), "--listen", "", "--log-format", "text") //nolint:noctx // ended by d.end and d.close
+	w.cmd = exec.Command(d.self, "run", "-f", d.declaration(), "--listen", "", "--log-format", "text") //nolint:gosec,noctx // this very program; ended by d.end and d.close
 	w.cmd.Stdout, w.cmd.Stderr = log, log
 	if err := w.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start worker %d: %w", w.n, err)
 	}
-	go func() { w.done <- w.cmd.Wait() }()
+	go func(cmd *exec.Cmd) {
+		defer close(w.done)
+		w.err = cmd.Wait()
+	}(w.cmd)
 	d.workers = append(d.workers, w)
 	d.say("worker %d runs (process %d)", w.n, w.cmd.Process.Pid)
 	return w, nil
@@ -219,10 +230,10 @@ func (d *demo) workersAlive() error {
 			continue
 		}
 		select {
-		case err := <-w.done:
+		case <-w.done:
 			w.cmd = nil
 			log, _ := os.ReadFile(w.log) // for the message only
-			return fmt.Errorf("worker %d ended by itself: %v\n%s", w.n, err, log)
+			return fmt.Errorf("worker %d ended by itself: %w\n%s", w.n, cmp.Or(w.err, errors.New("without an error")), log)
 		default:
 		}
 	}
@@ -248,9 +259,9 @@ func (d *demo) end() error {
 		if err := w.cmd.Process.Signal(os.Interrupt); err != nil {
 			return fmt.Errorf("end worker %d: %w", w.n, err)
 		}
-		if err := <-w.done; err != nil {
+		if <-w.done; w.err != nil {
 			log, _ := os.ReadFile(w.log) // for the message only
-			return fmt.Errorf("worker %d did not end well: %w\n%s", w.n, err, log)
+			return fmt.Errorf("worker %d did not end well: %w\n%s", w.n, w.err, log)
 		}
 		w.cmd = nil
 	}

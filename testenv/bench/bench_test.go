@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -148,49 +146,5 @@ func TestPickRefusesUnknown(t *testing.T) {
 	}
 	if _, err := pick([]string{"shares"}); err == nil || !strings.Contains(err.Error(), "share, partition, mm2") {
 		t.Errorf("%v, want the names there are", err)
-	}
-}
-
-// TestRoundsCopyEverything runs both readers as -profile does, between
-// embedded brokers.
-func TestRoundsCopyEverything(t *testing.T) {
-	if err := checkProc(); err != nil {
-		t.Skip(err)
-	}
-	w := &world{
-		options: options{Records: 20_000, Partitions: 4, Runs: 1, Lanes: 2, Seed: 9, Profile: true, Out: t.TempDir()},
-		source:  testenv.Embedded(t), target: testenv.Embedded(t),
-	}
-	if err := w.fill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.cl.Close)
-	list, err := pick([]string{"share", "partition"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	runs, err := w.rounds(t.Context(), list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := report{Runs: runs, Settings: w.options}
-	if err := errors.Join(r.verdict(), r.save(w.Out)); err != nil {
-		t.Error(err)
-	}
-	var out bytes.Buffer
-	if err := r.table(&out); err != nil {
-		t.Error(err)
-	}
-	t.Logf("\n%s", &out)
-	if len(runs) != 2 {
-		t.Fatalf("%d runs, want 2", len(runs))
-	}
-	for _, x := range runs {
-		if x.PerSecond <= 0 || x.First <= 0 || x.Total <= x.First || x.CPU <= 0 || x.Peak <= 0 {
-			t.Errorf("a figure is missing: %+v", x)
-		}
-		if !strings.Contains(out.String(), x.Name) {
-			t.Errorf("the table does not name %s", x.Name)
-		}
 	}
 }

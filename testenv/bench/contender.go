@@ -89,7 +89,8 @@ flows:
     guarantee: at-least-once
     read: %[5]s
     lanes: %[6]d
-`, j.alias, quoted(j.source), quoted(j.target), sourceTopic, read, j.Lanes)
+    properties: {producer.override.compression.type: %[7]s}
+`, j.alias, quoted(j.source), quoted(j.target), sourceTopic, read, j.Lanes, j.Codec)
 }
 
 func mirrorMaker2(ctx context.Context, j job) (process, error) {
@@ -113,7 +114,7 @@ west.bootstrap.servers = %[3]s
 %[1]s->west.enabled = true
 %[1]s->west.topics = %[4]s
 tasks.max = %[5]d
-west.producer.compression.type = lz4
+west.producer.compression.type = %[6]s
 replication.factor = 1
 offset.storage.replication.factor = 1
 config.storage.replication.factor = 1
@@ -125,5 +126,5 @@ emit.heartbeats.enabled = false
 sync.topic.acls.enabled = false
 sync.topic.configs.enabled = false
 refresh.groups.enabled = false
-`, j.alias, strings.Join(j.source.Bootstrap(), ","), strings.Join(j.target.Bootstrap(), ","), sourceTopic, j.Lanes)
+`, j.alias, strings.Join(j.source.Bootstrap(), ","), strings.Join(j.target.Bootstrap(), ","), sourceTopic, j.Lanes, j.Codec)
 }

@@ -24,6 +24,7 @@ func main() {
 	flag.IntVar(&o.Records, "records", 500_000, "records in the source topic")
 	flag.IntVar(&o.Runs, "runs", 1, "measured runs of each; the table shows medians")
 	flag.IntVar(&o.Lanes, "lanes", 2, "parallel workers: lanes of Onceover, tasks of MirrorMaker 2")
+	flag.StringVar(&o.Codec, "compression", "lz4", "of the source's records and of all copies: none, gzip, snappy, lz4, zstd")
 	flag.Uint64Var(&o.Seed, "seed", 1, "seed of the records")
 	flag.StringVar(&o.Out, "out", "bench-out", "folder of the results, the logs and the profiles")
 	flag.StringVar(&o.Binary, "binary", "", "mirror to measure; default: built from this tree")

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -23,6 +26,7 @@ type options struct {
 	Partitions int    `json:"partitions"`
 	Runs       int    `json:"runs"`
 	Lanes      int    `json:"lanes"`
+	Codec      string `json:"compression"`
 	Seed       uint64 `json:"seed"`
 	WarmUp     bool   `json:"warm_up"`
 	Profile    bool   `json:"profile"`
@@ -30,7 +34,16 @@ type options struct {
 	Out        string `json:"-"`
 }
 
+// codecs by the names that all contenders know them by.
+var codecs = map[string]kgo.CompressionCodec{
+	"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
+	"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
+}
+
 func (o options) check() error {
+	if _, ok := codecs[o.Codec]; !ok {
+		return fmt.Errorf("-compression %s: there are %s", o.Codec, strings.Join(slices.Sorted(maps.Keys(codecs)), ", "))
+	}
 	for _, n := range []struct {
 		flag  string
 		value int
@@ -44,8 +57,8 @@ func (o options) check() error {
 
 // String is the line about the settings in the report.
 func (o options) String() string {
-	return fmt.Sprintf("%d records of %d bytes in %d partitions, lz4; %d lanes or tasks; seed %d",
-		o.Records, keySize+valueSize, o.Partitions, o.Lanes, o.Seed)
+	return fmt.Sprintf("%d records of %d bytes in %d partitions, %s; %d lanes or tasks; seed %d",
+		o.Records, keySize+valueSize, o.Partitions, o.Codec, o.Lanes, o.Seed)
 }
 
 // world is the source with its records, and the target.
@@ -79,7 +92,7 @@ func (w *world) fill(ctx context.Context) error {
 	}
 	cl, err := kgo.NewClient(append(w.source.Opts(),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchCompression(kgo.Lz4Compression()),
+		kgo.ProducerBatchCompression(codecs[w.Codec]),
 		kgo.ProducerLinger(20*time.Millisecond))...)
 	if err != nil {
 		return fmt.Errorf("open source: %w", err)

@@ -98,24 +98,29 @@ func (c *campaign) killCopying(slot int) {
 	c.restarts = append(c.restarts, time.Since(began))
 }
 
-// stop ends the process of a slot with SIGTERM, which has to end well and in
-// time.
-func (c *campaign) stop(slot int) time.Duration {
-	c.t.Helper()
-	p := c.procs[slot]
+// terminate ends a process with SIGTERM, which has to end well and in time.
+func (p *process) terminate() (took time.Duration, err error) {
 	began := time.Now()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		c.t.Fatalf("stop %s: %v (it said: %s)", p.name, err, p.out.tail(20))
+		return 0, fmt.Errorf("stop %s: %w (it said: %s)", p.name, err, p.out.tail(20))
 	}
 	if !p.ended(stopWithin) {
-		c.t.Fatalf("%s does not stop within %v", p.name, stopWithin)
+		return 0, fmt.Errorf("%s does not stop within %v", p.name, stopWithin)
 	}
 	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
-		c.t.Errorf("%s ended with code %d:\n%s", p.name, code, p.out.tail(20))
+		return 0, fmt.Errorf("%s ended with code %d:\n%s", p.name, code, p.out.tail(20))
 	}
-	took := time.Since(began)
-	c.history.note("%s stopped within %v", p.name, took.Round(time.Millisecond))
-	return took
+	return time.Since(began), nil
+}
+
+// stop terminates the process of a slot.
+func (c *campaign) stop(slot int) {
+	c.t.Helper()
+	took, err := c.procs[slot].terminate()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.history.note("w%d stopped within %v", slot, took.Round(time.Millisecond))
 }
 
 // pause freezes the process of a slot: its connections stay, nothing happens.
@@ -125,11 +130,15 @@ func (c *campaign) pause(slot int) {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		c.t.Fatalf("pause %s: %v", p.name, err)
 	}
-	ctx, cancel := context.WithTimeout(c.t.Context(), 500*time.Millisecond)
-	defer cancel()
-	if _, err := p.state(ctx); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
-		c.t.Fatalf("%s was paused and still answers (error: %v)", p.name, err)
-	}
+	// On a busy machine the signal takes a moment.
+	c.await(patience, p.name+" is frozen", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		defer cancel()
+		if _, err := p.state(ctx); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("it answers (error: %w)", err)
+		}
+		return nil
+	})
 	c.history.fire(faultPause, "%s", p.name)
 }
 

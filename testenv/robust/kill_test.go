@@ -25,5 +25,9 @@ func TestKillPartitionReal(t *testing.T) {
 }
 
 func TestKillShareEmbedded(t *testing.T) {
-	testKill(t, setting{source: embeddedSource(t, 1), target: slowTarget(t), reader: topology.ReaderShare}, times(8, 25))
+	testKill(t, setting{source: embeddedSource(t, 1), target: farTarget(t), reader: topology.ReaderShare}, times(8, 25))
+}
+
+func TestKillPartitionEmbedded(t *testing.T) {
+	testKill(t, setting{source: embeddedSource(t, 1), target: farTarget(t), reader: topology.ReaderPartition}, times(8, 25))
 }

@@ -62,17 +62,18 @@ func testStops(t *testing.T, s setting, stops int) {
 	for range stops {
 		slot := c.rng.IntN(c.processes)
 		n := c.hit(slot, 200*time.Millisecond)
-		moved := make(chan struct{})
+		var took time.Duration
+		stopped := make(chan error, 1)
 		go func() {
-			defer close(moved)
-			c.moveLeader(c.source.Nodes())
+			var err error
+			took, err = c.procs[slot].terminate()
+			stopped <- err
 		}()
-		took := c.stop(slot)
-		<-moved
-		if t.Failed() {
-			t.FailNow()
+		c.moveLeader(c.source.Nodes())
+		if err := <-stopped; err != nil {
+			t.Fatal(err)
 		}
-		c.history.fire(faultStop, "w%d, which had copied %d records", slot, n)
+		c.history.fire(faultStop, "w%d, which had copied %d records, within %v", slot, n, took.Round(time.Millisecond))
 		worst = max(worst, took)
 		c.start(slot)
 		c.copying(slot)

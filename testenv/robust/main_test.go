@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/onceover-mirror/onceover/testenv"
 )
@@ -86,16 +86,9 @@ func embeddedSource(t *testing.T, nodes int) *testenv.Cluster {
 	}})
 }
 
-// slowTarget takes 50 ms for each write, which widens the gap between a write
-// and its acknowledgement.
-func slowTarget(t *testing.T) *testenv.Cluster {
+// farTarget is 50 ms away: a process that is killed takes the writes with it
+// that are on their way.
+func farTarget(t *testing.T) *testenv.Cluster {
 	t.Helper()
-	c := testenv.Embedded(t)
-	fake := c.Fake()
-	fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-		fake.KeepControl()
-		fake.SleepControl(func() { time.Sleep(50 * time.Millisecond) })
-		return nil, nil, false
-	})
-	return c
+	return testenv.Embedded(t, testenv.EmbeddedOptions{Fake: []kfake.Opt{kfake.ListenFn(slowWire(50 * time.Millisecond))}})
 }

@@ -2,12 +2,12 @@ package suite
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -89,11 +89,12 @@ func coordinator(t *testing.T, c *testenv.Cluster, group, topic string, partitio
 		t.Fatal(err)
 	}
 	const share = 2 // of FindCoordinator's kinds
+	id := topics[topic].ID
 	var node int32
 	Eventually(t, within, "a share coordinator", func() (bool, string) {
 		req := kmsg.NewPtrFindCoordinatorRequest()
 		req.CoordinatorType = share
-		req.CoordinatorKeys = []string{fmt.Sprintf("%s:%s:%d", group, kadm.TopicID(topics[topic].ID), partition)}
+		req.CoordinatorKeys = []string{fmt.Sprintf("%s:%s:%d", group, base64.RawURLEncoding.EncodeToString(id[:]), partition)}
 		resp, err := req.RequestWith(t.Context(), c.Client(t))
 		if err != nil || len(resp.Coordinators) != 1 {
 			return false, fmt.Sprint(err)

@@ -188,10 +188,12 @@ func testForbiddenTopics(t *testing.T, w secured) {
 	for _, topic := range []string{"d60-noread", "d60-nowrite", "d60-nothing", "d60-nocreate"} {
 		w.arrived(t, topic, 20, within)
 	}
-	w.drained(t, p, flow, 14)
-	if h := p.Mirror.Health(); !h.OK {
-		t.Errorf("not healthy after the grants: %v", h.Problems)
-	}
+	// Lag may stay until a lock ends: what was acquired when READ went could not
+	// be acknowledged without it.
+	Eventually(t, within, "the flow is healthy after the grants", func() (bool, string) {
+		h := p.Mirror.Health()
+		return h.OK, fmt.Sprint(h.Problems)
+	})
 	p.Stop()
 	for _, topic := range append(slices.Clone(free), "d60-noread", "d60-nowrite", "d60-nothing", "d60-nocreate") {
 		w.same(t, topic, topic)

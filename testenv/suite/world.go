@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-
 	"sync"
 	"testing"
 	"time"
@@ -76,7 +75,7 @@ func Start(t testing.TB, top *topology.Topology, change ...func(*mirror.Options)
 	if err != nil {
 		t.Fatalf("new mirror: %v", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // it outlives the test's own context, for an orderly end
 	p := &Process{t: t, Mirror: m, cancel: cancel, done: make(chan error, 1)}
 	go func() { p.done <- m.Run(ctx) }()
 	t.Cleanup(func() {
