@@ -29,17 +29,32 @@ type board struct {
 	topics   map[string]TopicState
 	parts    map[place]*PartitionState
 	moved    map[place]time.Time // last progress, or when lag appeared
-	troubles map[string]error
+	troubles map[string]trouble
 	hurdles  map[place]error // what keeps single partitions from being read
 	audit    *audit          // nil: not kept
+	// outside: the flow is looked at, not run.
+	outside bool
 }
+
+// trouble is an error that lasts, and since when.
+type trouble struct {
+	err   error
+	since time.Time
+}
+
+// Whose trouble it is, besides that of lanes.
+const (
+	whereLag      = "lag"
+	whereRefresh  = "refresh"
+	whereRecovery = "recovery"
+)
 
 func newBoard(name, from, to string, obs *Observer, log *slog.Logger) *board {
 	return &board{
 		obs: obs, log: log,
 		flow:   FlowState{Name: name, From: from, To: to, Phase: FlowStarting},
 		topics: map[string]TopicState{}, parts: map[place]*PartitionState{},
-		moved: map[place]time.Time{}, troubles: map[string]error{}, hurdles: map[place]error{},
+		moved: map[place]time.Time{}, troubles: map[string]trouble{}, hurdles: map[place]error{},
 	}
 }
 
@@ -169,15 +184,18 @@ func (b *board) gap(topic string, partition int32, first, last int64) {
 func (b *board) trouble(who string, err error) {
 	b.mu.Lock()
 	had, known := b.troubles[who]
-	if err == nil {
+	switch {
+	case err == nil:
 		delete(b.troubles, who)
-	} else {
-		b.troubles[who] = err
+	case known:
+		b.troubles[who] = trouble{err, had.since}
+	default:
+		b.troubles[who] = trouble{err, time.Now().UTC()}
 	}
 	b.mu.Unlock()
 	switch {
-	case err != nil && (!known || had.Error() != err.Error()):
-		b.log.Warn("trouble", "where", who, "reason", err, "hint", hintOf(err))
+	case err != nil && (!known || had.err.Error() != err.Error()):
+		b.log.Warn("trouble", "where", who, "reason", reasonOf(err), "hint", hintOf(err))
 	case err == nil && known:
 		b.log.Info("trouble over", "where", who)
 	}
@@ -225,8 +243,26 @@ func (b *board) resumed(topic string) {
 	b.log.Info("resumed", "topic", topic)
 }
 
+// observe says that the flow is looked at from outside: whether it runs, and
+// whether what waits moves, is not known.
+func (b *board) observe() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.outside = true
+}
+
+// looked: the positions at the source were read just now.
+func (b *board) looked() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flow.Looked = time.Now().UTC()
+}
+
 func (b *board) phase(phase FlowPhase, reason, hint string) {
 	b.mu.Lock()
+	if b.outside {
+		phase = FlowObserved
+	}
 	changed := b.flow.Phase != phase || b.flow.Reason != reason
 	b.flow.Phase, b.flow.Reason, b.flow.Hint = phase, reason, hint
 	b.mu.Unlock()
@@ -271,6 +307,7 @@ func (b *board) setTopics(ts []TopicState) {
 		if !ok {
 			delete(b.parts, at)
 			delete(b.moved, at)
+			delete(b.hurdles, at)
 			continue
 		}
 		p.Target = t.Target
@@ -288,18 +325,26 @@ func (b *board) lagged(topic string, partition int32, lag, end int64, seconds fl
 		b.moved[at] = now // nothing to do, or lag has just appeared, or it went on, here or in another process
 	}
 	p.Lag, p.EndOffset, p.LagSeconds = lag, end, seconds
+	b.place(at, p, now)
+}
+
+// place puts a partition into the phase that its lag and its last progress
+// call for.
+func (b *board) place(at place, p *PartitionState, now time.Time) {
 	switch {
 	case p.Phase == PartitionStopped:
-	case lag <= 0:
+	case p.Lag <= 0:
 		b.enter(p, PartitionIdle, "", "")
+	case b.outside:
+		b.enter(p, PartitionLagging, "", "")
 	case now.Sub(b.moved[at]) >= StallAfter:
 		reason, hint := "records wait and nothing moves", "see the flow's troubles and the source's group"
 		if err := cmp.Or(b.hurdles[at], b.anyTrouble()); err != nil {
-			reason, hint = err.Error(), hintOf(err)
+			reason, hint = reasonOf(err), hintOf(err)
 		}
 		b.enter(p, PartitionStalled, reason, hint)
 	case b.hurdles[at] != nil:
-		b.enter(p, PartitionCopying, b.hurdles[at].Error(), hintOf(b.hurdles[at]))
+		b.enter(p, PartitionCopying, reasonOf(b.hurdles[at]), hintOf(b.hurdles[at]))
 	default:
 		b.enter(p, PartitionCopying, "", "")
 	}
@@ -307,21 +352,32 @@ func (b *board) lagged(topic string, partition int32, lag, end int64, seconds fl
 
 func (b *board) anyTrouble() error {
 	for _, who := range slices.Sorted(maps.Keys(b.troubles)) {
-		return b.troubles[who]
+		return b.troubles[who].err
 	}
 	return nil
 }
 
-// snapshot returns a copy for the outside.
+// snapshot returns a copy for the outside. What stalls is judged now, not at
+// the last look: looks may fail for the same reason.
 func (b *board) snapshot() FlowState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := time.Now()
+	for at, p := range b.parts {
+		b.place(at, p, now)
+	}
 	s := b.flow
 	if s.Reason == "" {
 		if err := b.anyTrouble(); err != nil {
-			s.Reason, s.Hint = err.Error(), hintOf(err)
+			s.Reason, s.Hint = reasonOf(err), hintOf(err)
 		}
 	}
+	for who, t := range b.troubles {
+		s.Troubles = append(s.Troubles, Trouble{Where: who, Reason: reasonOf(t.err), Hint: hintOf(t.err), Since: t.since})
+	}
+	slices.SortFunc(s.Troubles, func(x, y Trouble) int {
+		return cmp.Or(x.Since.Compare(y.Since), cmp.Compare(x.Where, y.Where))
+	})
 	s.Topics = slices.SortedFunc(maps.Values(b.topics), func(x, y TopicState) int { return cmp.Compare(x.Topic, y.Topic) })
 	s.Partitions = make([]PartitionState, 0, len(b.parts))
 	for _, p := range b.parts {

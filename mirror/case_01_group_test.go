@@ -18,7 +18,7 @@ func TestCase1GroupSetToLatest(t *testing.T) {
 	f := w.flow("history", "a1")
 	p := w.start(f)
 	w.arrived("a1", 50)
-	w.drained(p, "history", 2)
+	w.settled(p, "history", 50)
 	p.Stop()
 
 	group := w.shareGroup(f)
@@ -28,7 +28,7 @@ func TestCase1GroupSetToLatest(t *testing.T) {
 	f = w.flow("history", "a1-later")
 	p = w.start(f)
 	w.arrived("a1-later", 50)
-	w.drained(p, "history", 1)
+	w.settled(p, "history", 50)
 	p.Stop()
 	if got := w.groupSetting(group, "share.auto.offset.reset"); got != "earliest" {
 		t.Errorf("share.auto.offset.reset is %q", got)
@@ -67,7 +67,7 @@ func TestCase1GroupMayNotBeAltered(t *testing.T) {
 	f = w.flow("blind", "a1")
 	p = w.start(f)
 	w.arrived("a1", 50)
-	st = w.drained(p, "blind", 2)
+	st = w.settled(p, "blind", 50)
 	if st.Reader != string(topology.ReaderPartition) || !says(st.Why, "GROUP_AUTHORIZATION_FAILED", "ALTER_CONFIGS") {
 		t.Errorf("reader %s because of: %s", st.Reader, st.Why)
 	}

@@ -14,7 +14,8 @@ import (
 // Acknowledgements that the source refuses are seen, counted and not taken for
 // progress; the records come again and are acknowledged without a second copy.
 func TestCase6RefusedAcks(t *testing.T) {
-	w := newWorld(t, quick(nil))
+	// Long enough for all answers to be in before the first record comes again.
+	w := newWorld(t, quick(map[string]string{"group.share.record.lock.duration.ms": "6000"}))
 	w.fill("a6", 1, 50, 6)
 	// A broker refuses all of a partition's ranges when one is in the wrong
 	// state.
@@ -46,9 +47,12 @@ func TestCase6RefusedAcks(t *testing.T) {
 	w.fired(bad, 2)
 	bad.Remove()
 	st = w.until(p, "acks", "the redelivered records are acknowledged", func(st mirror.FlowState) bool {
-		return len(st.Partitions) == 1 && st.Partitions[0].Lag == 0
+		return len(st.Partitions) == 1 && st.Partitions[0].Lag == 0 && st.Partitions[0].EndOffset == 50
 	})
 	p.Stop()
+	if st.Records != 50 {
+		t.Errorf("%d records count as copied in the end, want 50", st.Records)
+	}
 	if st.RefusedAcks != 10+lost.Load() {
 		t.Errorf("%d refused acknowledgements, want %d", st.RefusedAcks, 10+lost.Load())
 	}

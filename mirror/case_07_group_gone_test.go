@@ -40,7 +40,7 @@ func testGroupGone(t *testing.T, reset string) {
 	})
 	p := w.start(f)
 	w.arrived("a7", 50)
-	w.drained(p, "gone", 1)
+	w.settled(p, "gone", 50)
 
 	w.setGroup(group, "share.auto.offset.reset", reset)
 	mu.Lock()

@@ -2,11 +2,14 @@ package mirror_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -61,13 +64,21 @@ func TestCase9RevokedWithPendingAcks(t *testing.T) {
 	f := w.flow("idle", "a9")
 	f.Lanes = 2
 	second := w.start(f, newRecorder(nil).options("idle"), counts.options)
-	if err := moved.Wait(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	group := w.shareGroup(f)
+	suite.Eventually(t, within, "every member has its share", func() (bool, string) {
+		ds, err := w.source.Admin(t).DescribeShareGroups(t.Context(), group)
+		if err != nil {
+			return false, err.Error()
+		}
+		g := ds[group]
+		behind := slices.ContainsFunc(g.Members, func(m kadm.ShareGroupMember) bool { return m.MemberEpoch != g.GroupEpoch })
+		return len(g.Members) == 3 && !behind, fmt.Sprintf("%+v", g)
+	})
 	close(release)
 	for _, p := range []*suite.Process{first, second} {
 		w.drained(p, "idle", 3)
 	}
+	w.fired(moved, 1)
 	const soak = 2 * time.Second
 	before := fetches.Load()
 	<-time.After(soak)

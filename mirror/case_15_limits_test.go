@@ -31,7 +31,7 @@ func TestCase15SessionLimit(t *testing.T) {
 	w.arrived("a15", 100)
 	w.source.Produce(t, testenv.Records("a15", 4, 100, 16)...)
 	w.arrived("a15", 200)
-	w.drained(p, "sessions", 4)
+	w.settled(p, "sessions", 200)
 	// Two lanes that double their pause from 200 ms on.
 	if n, took := opened.Hits(), time.Since(began); float64(n) > 10+4*took.Seconds() {
 		t.Errorf("%d sessions asked for in %v", n, took)
@@ -56,7 +56,7 @@ func TestCase15GroupFull(t *testing.T) {
 		return says(st.Reason+st.Hint, "GROUP_MAX_SIZE_REACHED", "group.share.max.size")
 	})
 	w.arrived("a15", 100)
-	w.drained(p, "members", 4)
+	w.settled(p, "members", 100)
 	if n, took := joins.Hits(), time.Since(began); float64(n) > 20+4*took.Seconds() {
 		t.Errorf("%d joins in %v", n, took)
 	}
@@ -76,7 +76,7 @@ func TestCase15LimitForAWhile(t *testing.T) {
 	f.Lanes = 2
 	p := w.start(f)
 	w.arrived("a15", 100)
-	w.drained(p, "while", 4)
+	w.settled(p, "while", 100)
 	w.fired(h, 8)
 	w.until(p, "while", "the trouble is over", func(st mirror.FlowState) bool { return st.Reason == "" && st.Lanes == 2 })
 	p.Stop()

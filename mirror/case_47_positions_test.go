@@ -65,7 +65,7 @@ func TestCase47FollowerAndBack(t *testing.T) {
 		w.source.Produce(t, rs[i:i+n/50]...)
 	}
 	w.arrived("c14", n)
-	w.drained(p, "rack", 2)
+	w.settled(p, "rack", n)
 	p.Stop()
 	if there.Load() < 2 || back.Load() < 2 {
 		t.Errorf("sent to the follower %d times, and back %d times", there.Load(), back.Load())
@@ -176,7 +176,7 @@ func TestCase51LaggingMetadata(t *testing.T) {
 			defer heals.Stop()
 			w.arrived("d2", 170)
 			heal.Store(true)
-			st := w.drained(p, "lagging", 4)
+			st := w.settled(p, "lagging", 170)
 			p.Stop()
 			if st.Skipped != 0 || st.Lost != 0 {
 				t.Errorf("%d skipped, %d lost", st.Skipped, st.Lost)

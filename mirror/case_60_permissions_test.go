@@ -120,7 +120,7 @@ func testForbiddenTopics(t *testing.T, read topology.Reader) {
 	for _, name := range all {
 		w.arrived(name, 20)
 	}
-	st = w.drained(p, "rights", 10)
+	st = w.settled(p, "rights", 100)
 	if i := slices.IndexFunc(st.Topics, func(ts mirror.TopicState) bool { return !ts.Ready }); i >= 0 {
 		t.Errorf("%s is not copied: %s", st.Topics[i].Topic, st.Topics[i].Reason)
 	}
@@ -146,7 +146,7 @@ func TestCase60RightTakenAway(t *testing.T) {
 	p := suite.Start(t, top, d.options)
 	w.arrived("d11-a", 20)
 	w.arrived("d11-b", 20)
-	w.drained(p, "taken", 2)
+	w.settled(p, "taken", 40)
 
 	deny := kadm.NewACLs().Deny("User:" + mirrorUser.Name).DenyHosts().Operations(kmsg.ACLOperationWrite).
 		ResourcePatternType(kadm.ACLPatternLiteral).Topics("d11-b")
@@ -166,7 +166,7 @@ func TestCase60RightTakenAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.arrived("d11-b", 40)
-	w.drained(p, "taken", 2)
+	w.settled(p, "taken", 80)
 	p.Stop()
 	if d.highest() > 2 {
 		t.Errorf("records were delivered up to %d times", d.highest())

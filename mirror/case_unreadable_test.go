@@ -87,7 +87,7 @@ func testUnreadable(t *testing.T, read topology.Reader, first int64, onError top
 	w.arrived("sound", 20)
 	if onError == topology.OnErrorSkip {
 		w.arrived("bits", 40)
-		st := w.drained(p, "bits", 2)
+		st := w.settled(p, "bits", 60)
 		if st.Skipped != 10 {
 			t.Errorf("%d skipped, want 10", st.Skipped)
 		}
@@ -114,7 +114,8 @@ func testUnreadable(t *testing.T, read topology.Reader, first int64, onError top
 	w.source.Produce(t, testenv.Records("sound", 1, 20, 3)...)
 	w.arrived("sound", 40)
 	p.Stop()
-	if read == topology.ReaderShare && d.highest() > 1 {
+	// Given back once, by closing the session; that counts as a delivery here.
+	if read == topology.ReaderShare && d.highest() > 2 {
 		t.Errorf("records of the stopped topic were delivered up to %d times", d.highest())
 	}
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -28,8 +29,16 @@ type catalog struct {
 	// readOnly: nothing is created or altered.
 	readOnly bool
 
-	created map[string]bool // targets made by this process
+	// copied reports whether the flow has copied records of a source topic
+	// before, in this process or another, as far as can be told.
+	copied func(ctx context.Context, topic string) bool
+	log    *slog.Logger
 }
+
+// passing is a reason not to copy a topic that may be gone at the next look.
+type passing struct{ error }
+
+func (p passing) Unwrap() error { return p.error }
 
 // route is a source topic that is ready to be copied.
 type route struct {
@@ -43,6 +52,8 @@ type view struct {
 	states    []TopicState // every matching topic, sorted
 	ready     map[string]route
 	compacted []string // matching topics with a compact policy
+	began     time.Time
+	passing   map[string]bool // topics whose reason may be gone at the next look
 }
 
 // portable are the topic configs that travel, where somebody set them at the
@@ -56,15 +67,16 @@ var portable = []string{
 // refresh looks at both clusters. The error is one that concerns all topics;
 // what concerns one stands in its state.
 func (c *catalog) refresh(ctx context.Context, stopped map[string]string) (*view, error) {
+	v := &view{began: time.Now(), ready: map[string]route{}, passing: map[string]bool{}}
 	all, err := listTopics(ctx, c.src)
 	if err != nil {
 		return nil, fmt.Errorf("list topics of %s: %w", c.flow.From, err)
 	}
-	v := &view{ready: map[string]route{}}
+	made := c.made(all)
 	targets := map[string][]string{}
 	var sources []string
 	for _, name := range all.Names() {
-		if c.flow.Match(name) && (!c.sameCluster || !c.isOwnTarget(all, name)) {
+		if c.flow.Match(name) && !made[name] {
 			sources = append(sources, name)
 			to := c.flow.TargetTopic(name)
 			targets[to] = append(targets[to], name)
@@ -88,6 +100,7 @@ func (c *catalog) refresh(ctx context.Context, stopped map[string]string) (*view
 		err := c.judge(ctx, all[name], targets[st.Target], stopped[name], cfgs[name], have, &rt)
 		if err != nil {
 			st.Reason, st.Hint = err.Error(), hintOf(err)
+			v.passing[name] = errors.As(err, &passing{})
 		} else {
 			st.Ready = true
 			v.ready[name] = rt
@@ -97,14 +110,19 @@ func (c *catalog) refresh(ctx context.Context, stopped map[string]string) (*view
 	return v, nil
 }
 
-// isOwnTarget reports whether name is what the flow makes of another topic.
-func (c *catalog) isOwnTarget(all kadm.TopicDetails, name string) bool {
-	for other := range all {
-		if other != name && c.flow.Match(other) && c.flow.TargetTopic(other) == name {
-			return true
+// made are the names that the flow gives to copies of other topics, where they
+// are among its sources.
+func (c *catalog) made(all kadm.TopicDetails) map[string]bool {
+	made := map[string]bool{}
+	if !c.sameCluster {
+		return made
+	}
+	for name := range all {
+		if to := c.flow.TargetTopic(name); to != name && c.flow.Match(name) {
+			made[to] = true
 		}
 	}
-	return false
+	return made
 }
 
 // judge decides whether one topic can be copied, and makes its target ready.
@@ -113,9 +131,13 @@ func (c *catalog) judge(ctx context.Context, src kadm.TopicDetail, rivals []stri
 	case stop != "":
 		return &hinted{errors.New(stop), "mend the cause, then: mirror resume --flow " + c.flow.Name + " --topic " + src.Topic}
 	case src.Err != nil:
-		return fmt.Errorf("source topic: %w", src.Err)
+		err := fmt.Errorf("source topic: %w", src.Err)
+		if errors.Is(src.Err, kerr.TopicAuthorizationFailed) {
+			return err
+		}
+		return passing{err}
 	case len(src.Partitions) == 0:
-		return errors.New("source topic reports no partitions")
+		return passing{errors.New("source topic reports no partitions")}
 	case len(rivals) > 1:
 		return &hinted{fmt.Errorf("%d source topics have the target %s: %s", len(rivals), rt.target, some(rivals)), "change rename or exclude all but one"}
 	case denied(src.AuthorizedOperations, kmsg.ACLOperationRead):
@@ -131,7 +153,7 @@ func (c *catalog) judge(ctx context.Context, src kadm.TopicDetail, rivals []stri
 		return &hinted{fmt.Errorf("not permitted: DESCRIBE on %s", c.flow.To), "grant DESCRIBE and WRITE on TOPIC " + rt.target}
 	}
 	if dst.Err != nil {
-		return fmt.Errorf("target topic %s: %w", rt.target, dst.Err)
+		return passing{fmt.Errorf("target topic %s: %w", rt.target, dst.Err)}
 	}
 	if denied(dst.AuthorizedOperations, kmsg.ACLOperationWrite) {
 		return &hinted{fmt.Errorf("not permitted: WRITE on %s", c.flow.To), "grant WRITE on TOPIC " + rt.target}
@@ -141,7 +163,7 @@ func (c *catalog) judge(ctx context.Context, src kadm.TopicDetail, rivals []stri
 	}
 	for p := range int32(rt.partitions) {
 		if d, ok := dst.Partitions[p]; !ok || d.Leader < 0 {
-			return fmt.Errorf("target partition %s[%d] has no leader", rt.target, p)
+			return passing{fmt.Errorf("target partition %s[%d] has no leader", rt.target, p)}
 		}
 	}
 	return nil
@@ -163,10 +185,6 @@ func (c *catalog) create(ctx context.Context, src kadm.TopicDetail, rt *route, c
 	if c.readOnly {
 		return fmt.Errorf("target topic %s does not exist yet", rt.target)
 	}
-	if c.created[rt.target] {
-		// Made by this process and gone since: somebody deleted it.
-		return &hinted{fmt.Errorf("target topic %s was deleted", rt.target), "create it again, or restart the mirror to have it made"}
-	}
 	ct := kadm.StringPtr("CreateTime")
 	configs := map[string]*string{"message.timestamp.type": ct}
 	for _, k := range portable {
@@ -180,10 +198,10 @@ func (c *catalog) create(ctx context.Context, src kadm.TopicDetail, rt *route, c
 	}
 	switch {
 	case err == nil:
-		if c.created == nil {
-			c.created = map[string]bool{}
+		if c.copied != nil && c.copied(ctx, src.Topic) {
+			c.log.Warn("target topic was deleted, and is made anew without what was copied before",
+				"topic", src.Topic, "target", rt.target, "hint", "to copy it again from the start, stop the flow and reset its group at the source")
 		}
-		c.created[rt.target] = true
 	case errors.Is(err, kerr.TopicAlreadyExists): // another process was faster
 	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
 		return &hinted{fmt.Errorf("not permitted: CREATE of topic %s on %s", rt.target, c.flow.To), "grant CREATE on TOPIC " + rt.target + ", or create it with " + strconv.Itoa(rt.partitions) + " partitions"}

@@ -13,8 +13,6 @@ type decision struct {
 	guarantee topology.Guarantee
 	reader    topology.Reader
 	ordered   bool
-	// renew: record locks of the source can be renewed.
-	renew bool
 	// serverAssignor: the source's KIP-848 protocol serves the partition reader.
 	serverAssignor bool
 	why            string
@@ -40,7 +38,7 @@ func decide(f *topology.Flow, r *topology.Resolved, src, dst *txn.Capabilities, 
 				"give each cluster one name; to copy inside one cluster, set from and to to the same name and rename the topics")
 		}
 		if !dst.IdempotentProduce() {
-			return refuse("the target "+f.To+" has no idempotent producer (InitProducerId)",
+			return refuse("the "+side("target", f.To)+" has no idempotent producer (InitProducerId)",
 				"at-least-once needs Kafka 0.11 or later at the target")
 		}
 	}
@@ -60,7 +58,7 @@ func decide(f *topology.Flow, r *topology.Resolved, src, dst *txn.Capabilities, 
 	share := src.ShareGroups()
 	switch {
 	case r.Read == topology.ReaderShare && !share:
-		return refuse("read: share needs share groups at the source "+f.From+" (share.version 1 finalised, Kafka 4.1 or later), which has "+shareState(src),
+		return refuse("read: share needs share groups at the "+side("source", f.From)+" (share.version 1 finalised, Kafka 4.1 or later), which has "+shareState(src),
 			"set read: auto or partition, or finalise share.version at the source")
 	case r.Read == topology.ReaderShare:
 		d.reader = topology.ReaderShare
@@ -81,8 +79,7 @@ func decide(f *topology.Flow, r *topology.Resolved, src, dst *txn.Capabilities, 
 		why = append(why, "the source has no share groups: "+shareState(src))
 	}
 	if d.reader == topology.ReaderShare {
-		d.renew = src.Renew()
-		if !d.renew {
+		if !src.Renew() {
 			why = append(why, "its locks can't be renewed (before Kafka 4.2)")
 		}
 	} else {
@@ -90,7 +87,7 @@ func decide(f *topology.Flow, r *topology.Resolved, src, dst *txn.Capabilities, 
 		// after 10 s, with the other after the broker's 45 s (ADR 0006).
 		d.serverAssignor = r.Protocol == "consumer"
 		if d.serverAssignor && !src.ConsumerProtocol() {
-			return refuse("group.protocol=consumer needs group.version 1 finalised at the source "+f.From, "set group.protocol=classic")
+			return refuse("group.protocol=consumer needs group.version 1 finalised at the "+side("source", f.From), "set group.protocol=classic")
 		}
 	}
 	if f.Guarantee == topology.GuaranteeAuto {

@@ -12,6 +12,8 @@ var (
 	// errHoldLost: the lock on a record ended before its fate was sent; the
 	// record comes again.
 	errHoldLost = errors.New("the record lock was lost")
+	// errNameTaken: another process reads under this one's name.
+	errNameTaken = errors.New("another process uses the same instance name")
 	// errNoAnswer: the broker's answer leaves the partition out.
 	errNoAnswer = errors.New("the broker's answer leaves the partition out")
 )
@@ -35,6 +37,21 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("flow %s: %s (%s)", r.Flow, r.Problem, r.Hint)
 }
 
+// refuse makes a Refusal of the flow.
+func (f *flow) refuse(problem, hint string) *Refusal {
+	return &Refusal{Flow: f.def.Name, Problem: problem, Hint: hint}
+}
+
+// named gives a Refusal in err, that parts which know no flow made, the flow's
+// name. It returns err.
+func (f *flow) named(err error) error {
+	var r *Refusal
+	if errors.As(err, &r) && r.Flow == "" {
+		r.Flow = f.def.Name
+	}
+	return err
+}
+
 // hinted is an error for which there is advice.
 type hinted struct {
 	err  error
@@ -50,7 +67,21 @@ func hintOf(err error) string {
 	if errors.As(err, &h) {
 		return h.hint
 	}
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r.Hint
+	}
 	return ""
+}
+
+// reasonOf is err without the advice and the flow that a Refusal prints, for
+// places that have both beside it.
+func reasonOf(err error) string {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r.Problem
+	}
+	return err.Error()
 }
 
 // withMessage adds the broker's own words to err; nil stays nil.

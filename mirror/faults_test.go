@@ -129,6 +129,17 @@ func (w *world) drained(p *suite.Process, flow string, n int) mirror.FlowState {
 	})
 }
 
+// settled waits until n records are copied and acknowledged by p; unlike the
+// lag, that is known at once.
+func (w *world) settled(p *suite.Process, flow string, n int64) mirror.FlowState {
+	w.Helper()
+	st := w.until(p, flow, "records are acknowledged", func(st mirror.FlowState) bool { return st.Records >= n })
+	if st.Records > n {
+		w.Errorf("%d records copied, want %d", st.Records, n)
+	}
+	return st
+}
+
 // running waits until lanes are reading.
 func (w *world) running(p *suite.Process, flow string) {
 	w.Helper()
@@ -259,10 +270,9 @@ func ranges(req kmsg.Request, kind int8) (out [][2]int64) {
 
 // Acknowledgement types of ShareAcknowledge.
 const (
-	accept  int8 = 1
-	release int8 = 2
-	reject  int8 = 3
-	renew   int8 = 4
+	accept int8 = 1
+	reject int8 = 3
+	renew  int8 = 4
 )
 
 func touches(rs [][2]int64, first, last int64) bool {

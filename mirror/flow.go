@@ -35,17 +35,22 @@ type flow struct {
 	cat            *catalog
 
 	mu      sync.Mutex
-	readers map[int]reader    // by lane
-	ready   map[string]route  // topics being copied
-	blocked map[string]error  // by the target or source, until a refresh finds them permitted
-	stopped map[string]string // share: topic -> reason
-	parts   map[place]string  // partition: stopped, with reason
+	readers map[int]reader       // by lane
+	ready   map[string]route     // topics being copied
+	blocked map[string]*blockage // topics that the target or the source refused
+	stopped map[string]string    // share: topic -> reason
+	parts   map[place]string     // partition: stopped, with reason
 	owed    map[string]stopRecord
 	absent  map[string]int  // refreshes in a row that did not show the topic
 	members map[string]bool // ids of every share member that this process ever had
 	wake    chan struct{}
+	// nameless: another process uses the instance name.
+	nameless bool
 
-	lost []lostRange // to be copied by offset; the lag watcher's own
+	oweMu sync.Mutex // one change to the owed notes at a time
+
+	lost   []lostRange   // to be copied by offset
+	losses chan struct{} // lost has grown
 }
 
 func newFlow(m *Mirror, def *topology.Flow) (*flow, error) {
@@ -62,8 +67,8 @@ func newFlow(m *Mirror, def *topology.Flow) (*flow, error) {
 		def: def, settings: settings, opts: &m.opts, log: log,
 		board:   newBoard(def.Name, def.From, to, &m.opts.Observer, log),
 		written: &writtenSet{}, readers: map[int]reader{}, ready: map[string]route{},
-		blocked: map[string]error{}, stopped: map[string]string{}, parts: map[place]string{},
-		owed: map[string]stopRecord{}, absent: map[string]int{}, wake: make(chan struct{}, 1), members: map[string]bool{},
+		blocked: map[string]*blockage{}, stopped: map[string]string{}, parts: map[place]string{},
+		owed: map[string]stopRecord{}, absent: map[string]int{}, wake: make(chan struct{}, 1), losses: make(chan struct{}, 1), members: map[string]bool{},
 	}, nil
 }
 
@@ -93,17 +98,22 @@ func (f *flow) run(ctx context.Context) (err error) {
 	// Work begun is finished after ctx ends, within the shutdown limit.
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	var late *time.Timer
-	stopLate := context.AfterFunc(ctx, func() {
+	ended, end := context.WithCancel(context.WithoutCancel(ctx))
+	var clock sync.WaitGroup
+	clock.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-ended.Done():
+			return
+		}
 		f.board.phase(FlowStopping, "", "")
-		late = time.AfterFunc(f.def.Limits.Shutdown-f.goodbye(), func() {
+		if sleep(ended, f.def.Limits.Shutdown-f.goodbye()) == nil {
 			cancel(fmt.Errorf("not finished within the shutdown limit of %v", f.def.Limits.Shutdown))
-		})
+		}
 	})
 	defer func() {
-		if !stopLate() && late != nil {
-			late.Stop()
-		}
+		end()
+		clock.Wait()
 	}()
 
 	lanes, fail := context.WithCancelCause(ctx)
@@ -122,6 +132,8 @@ func (f *flow) run(ctx context.Context) (err error) {
 		}
 	})
 	wg.Go(func() { f.watchLag(lanes) })
+	f.takeOwed(ctx)
+	wg.Go(func() { f.recoverLost(lanes, work) })
 	wg.Wait()
 	if err := f.writeOwed(work); err != nil {
 		f.log.Warn("a stop is not kept; it will be found again", "reason", err)
@@ -147,10 +159,26 @@ func (f *flow) keepLane(ctx, work context.Context, n int) error {
 			fails = 0
 		}
 		fails++
+		if errors.Is(err, errNameTaken) {
+			f.dropName(name)
+		}
 		f.board.trouble(name, err)
 		pause(ctx, backoff(fails, 200*time.Millisecond, 10*time.Second))
 	}
 	return nil
+}
+
+// dropName has the lanes go on under random names, for another process uses
+// theirs: two members with one name take the records out of each other's hands.
+func (f *flow) dropName(lane string) {
+	f.mu.Lock()
+	was := f.nameless
+	f.nameless = true
+	f.mu.Unlock()
+	if !was {
+		f.log.Warn("instance name in use by another process; going on under a random one", "instance", f.opts.Instance, "lane", lane,
+			"hint", "give each process its own --instance")
+	}
 }
 
 // oneLane is the life of one lane: open the sink, join, copy, leave.
@@ -229,11 +257,12 @@ func (f *flow) copies(topic string, partition int32) bool {
 	return !stopped
 }
 
-// block takes a topic out of the flow until a refresh finds it permitted.
+// block takes a topic out of the flow for a while, see [blockage].
 func (f *flow) block(topic string, err error) {
 	f.mu.Lock()
-	_, was := f.blocked[topic]
-	f.blocked[topic] = err
+	had := f.blocked[topic]
+	was := had != nil && had.err.Error() == err.Error()
+	f.blocked[topic] = had.again(err, time.Now(), f.def.Limits.Refresh)
 	delete(f.ready, topic)
 	f.subscribe()
 	f.mu.Unlock()

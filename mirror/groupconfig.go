@@ -28,6 +28,8 @@ const defaultDeliveries = 5
 type groupSettings struct {
 	group string
 	lock  time.Duration
+	// dry: nothing is altered, but what would be refused is found all the same.
+	dry bool
 }
 
 // settled is what holds after apply.
@@ -72,7 +74,7 @@ func (g groupSettings) apply(ctx context.Context, cl *kgo.Client) (settledSettin
 				wrong = append(wrong, fmt.Sprintf("%s is %q and must be %q", key, have[key], g.wanted()[key]))
 			}
 		}
-		if len(wrong) == 0 {
+		if len(wrong) == 0 || g.dry && setErr == nil {
 			break
 		}
 		// A change takes a moment to reach the broker that is asked.
@@ -164,6 +166,7 @@ func (g groupSettings) describe(ctx context.Context, cl *kgo.Client) (map[string
 
 func (g groupSettings) set(ctx context.Context, cl *kgo.Client, keys ...string) error {
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	req.ValidateOnly = g.dry
 	res := kmsg.NewIncrementalAlterConfigsRequestResource()
 	res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeGroupConfig, g.group
 	for _, key := range keys {

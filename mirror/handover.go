@@ -21,7 +21,11 @@ import (
 func (f *flow) carryPositions(ctx context.Context) error {
 	adm := f.admin()
 	committed, err := adm.FetchOffsets(ctx, f.settings.GroupID)
-	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+	switch {
+	case errors.Is(err, kerr.GroupAuthorizationFailed) && f.decision.reader == topology.ReaderShare:
+		f.log.Info("no positions taken over", "from", f.settings.GroupID, "reason", err) // as below
+		committed = nil
+	case err != nil && !errors.Is(err, kerr.GroupIDNotFound):
 		return groupDenied(fmt.Errorf("read positions of group %s: %w", f.settings.GroupID, err), f.settings.GroupID)
 	}
 	var share kadm.ShareOffsets
@@ -53,10 +57,7 @@ func (f *flow) carryToShare(ctx context.Context, committed kadm.OffsetResponses,
 	if n, err := consumers(ctx, adm, f.settings.GroupID); err != nil {
 		return err
 	} else if n > 0 {
-		return &Refusal{
-			Problem: fmt.Sprintf("the flow runs with read: partition in %d other lanes (group %s)", n, f.settings.GroupID),
-			Hint:    "stop them first: two readers at once copy everything twice",
-		}
+		return waitForOthers(fmt.Errorf("group %s, of read: partition, has %d members", f.settings.GroupID, n))
 	}
 	var ahead kadm.Offsets
 	committed.Each(func(o kadm.OffsetResponse) {
@@ -81,35 +82,37 @@ func (f *flow) carryToGroup(ctx context.Context, committed kadm.OffsetResponses,
 		return err
 	}
 	if len(members) > 0 {
-		return &Refusal{
-			Problem: fmt.Sprintf("the flow runs with read: share in %d other lanes (group %s)", len(members), f.settings.ShareGroupID),
-			Hint:    "stop them first: two readers at once copy everything twice",
-		}
+		return waitForOthers(fmt.Errorf("group %s, of read: share, has %d members", f.settings.ShareGroupID, len(members)))
 	}
 	var topics []string
 	for t := range share {
 		topics = append(topics, t)
 	}
+	// In this order: what has no lag after an end was read is finished up to
+	// that end, whatever was produced meanwhile.
 	ends, err := adm.ListCommittedOffsets(ctx, topics...)
 	if err != nil {
 		return fmt.Errorf("list end offsets: %w", err)
 	}
+	if share, err = shareOffsets(ctx, adm, f.settings.ShareGroupID); err != nil {
+		return err
+	}
 	at := map[place]int64{}
-	open := map[place]int64{} // partitions with an unfinished rest, by their start offset
+	open := map[place]kadm.ShareOffset{} // partitions of which only a part is finished
 	for t, ps := range share {
 		for p, s := range ps {
 			switch end, ok := ends.Lookup(t, p); {
 			case !ok || end.Err != nil || s.Err != nil || s.StartOffset < 0:
 			case s.Lag == 0:
-				at[place{t, p}] = end.Offset // everything is acknowledged; the start offset trails
+				at[place{t, p}] = end.Offset // the start offset trails
 			case end.Offset-s.StartOffset == s.Lag:
 				at[place{t, p}] = s.StartOffset
 			default:
-				open[place{t, p}] = s.StartOffset
+				open[place{t, p}] = s
 			}
 		}
 	}
-	if err := f.firstOpen(ctx, open, at); err != nil {
+	if err := f.firstOpen(ctx, open, ends, at); err != nil {
 		return err
 	}
 	var ahead kadm.Offsets
@@ -121,11 +124,22 @@ func (f *flow) carryToGroup(ctx context.Context, committed kadm.OffsetResponses,
 	return f.commitFirst(ctx, ahead, "share group "+f.settings.ShareGroupID)
 }
 
+// waitForOthers is an error that passes when a person stops the other
+// processes, or when the group has noticed that a member is dead.
+func waitForOthers(err error) error {
+	return &hinted{
+		fmt.Errorf("waiting for the other reader of the flow to end: %w", err),
+		"stop the processes that run with it: two readers at once copy everything twice; a killed one is gone after its session timeout",
+	}
+}
+
 // firstOpen finds the first unfinished offset of partitions whose share group
 // has finished more than its start offset tells: it acquires what comes first,
-// and gives it back. What does not come in time keeps its start offset, which
-// is never too late.
-func (f *flow) firstOpen(ctx context.Context, open, at map[place]int64) error {
+// and gives it back. That is the first one only if as many records are
+// unfinished as there are from it to the end: others may still be locked by a
+// process that died. Where that can't be told, the start offset is taken, which
+// is never too late, and records are copied again.
+func (f *flow) firstOpen(ctx context.Context, open map[place]kadm.ShareOffset, ends kadm.ListedOffsets, at map[place]int64) error {
 	if len(open) == 0 {
 		return nil
 	}
@@ -167,10 +181,14 @@ func (f *flow) firstOpen(ctx context.Context, open, at map[place]int64) error {
 	if err := r.close(ctx); err != nil {
 		return err
 	}
-	for pl, start := range open {
-		at[pl] = start
-		if o, ok := first[pl]; ok {
+	for pl, s := range open {
+		at[pl] = s.StartOffset
+		end, _ := ends.Lookup(pl.topic, pl.partition)
+		if o, ok := first[pl]; ok && end.Offset-o == s.Lag {
 			at[pl] = o
+		} else {
+			f.log.Warn("records may be copied again", "topic", pl.topic, "partition", pl.partition, "from", s.StartOffset,
+				"reason", "the share group does not tell which ones are finished")
 		}
 	}
 	return nil

@@ -69,10 +69,20 @@ func (l *lane) copy(ctx context.Context, b *batch) {
 			l.fail(pending{it, out}, errors.New(reason))
 		}
 	}
+	defer l.flow.payLast(context.WithoutCancel(ctx), b)
 	for try := 1; ; try++ {
-		todo = l.put(ctx, l.wanted(todo))
+		before := len(todo)
+		var held bool
+		todo, held = l.put(ctx, l.wanted(todo))
 		if len(todo) == 0 {
 			break
+		}
+		if len(todo) < before {
+			try = 1 // it gets on
+			if !held {
+				try = 0
+				continue
+			}
 		}
 		if sleep(ctx, backoff(try, 50*time.Millisecond, 5*time.Second)) != nil {
 			return
@@ -92,10 +102,11 @@ func (l *lane) wanted(todo []pending) []pending {
 	return keep
 }
 
-// put tries once and returns what is to be tried again.
-func (l *lane) put(ctx context.Context, todo []pending) []pending {
+// put tries once and returns what is to be tried again. held: some of it waits
+// for the target, and not only for a decision on a record before it.
+func (l *lane) put(ctx context.Context, todo []pending) (again []pending, held bool) {
 	if len(todo) == 0 {
-		return nil
+		return nil, false
 	}
 	recs := make([]*kgo.Record, len(todo))
 	for i, p := range todo {
@@ -104,7 +115,7 @@ func (l *lane) put(ctx context.Context, todo []pending) []pending {
 	err := l.sink.Put(ctx, recs)
 	var some *PutError
 	each := errors.As(err, &some)
-	var again []pending
+	var cause error
 	for i, p := range todo {
 		err := err
 		if each {
@@ -115,24 +126,18 @@ func (l *lane) put(ctx context.Context, todo []pending) []pending {
 			p.item.fate, p.item.written = fateDone, true
 		case IsRetriable(err):
 			again = append(again, p)
+			if cause == nil && !errors.Is(err, errBehind) {
+				cause = err
+			}
 		default:
 			l.fail(p, err)
 		}
 	}
-	if len(again) > 0 {
-		cause := err
-		if each {
-			for i := range todo {
-				if e := some.Failed[i]; e != nil && IsRetriable(e) {
-					cause = e
-					break
-				}
-			}
-		}
+	if cause != nil {
 		l.flow.board.retried(cause)
 		l.flow.board.trouble(l.name+" target", fmt.Errorf("%d records wait for the target: %w", len(again), cause))
 	}
-	return again
+	return again, cause != nil
 }
 
 // fail decides on a record that the target, or a transform, refuses for good.

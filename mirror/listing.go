@@ -55,21 +55,6 @@ func listTopics(ctx context.Context, cl *kgo.Client, names ...string) (kadm.Topi
 	return list, nil
 }
 
-// seen returns those of the topics that exist and may be described.
-func seen(ctx context.Context, cl *kgo.Client, topics []string) ([]string, error) {
-	if len(topics) == 0 {
-		return nil, nil
-	}
-	list, err := listTopics(ctx, cl, topics...)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(slices.Clone(topics), func(t string) bool {
-		d, ok := list[t]
-		return !ok || d.Err != nil
-	}), nil
-}
-
 // topicConfigs reads what somebody set of the given keys, at the topic or at
 // its broker. Topics whose configs may not be read are left out.
 func topicConfigs(ctx context.Context, cl *kgo.Client, topics, keys []string) (map[string]map[string]string, error) {

@@ -4,6 +4,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // Mirror runs the flows of one topology in one process. Any number of
@@ -77,7 +79,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 			if err == nil {
 				return
 			}
-			m.opts.Log.Error("flow ended", "flow", f.def.Name, "reason", err, "hint", hintOf(err))
+			m.opts.Log.Error("flow ended", "flow", f.def.Name, "reason", reasonOf(err), "hint", hintOf(err))
 			var refusal *Refusal
 			if !errors.As(err, &refusal) {
 				err = fmt.Errorf("flow %s: %w", f.def.Name, err)
@@ -104,14 +106,16 @@ func (m *Mirror) State() State {
 }
 
 // Health judges the present state: not OK when a flow is not running, when a
-// partition has stopped, or when one has lag and has not moved for
-// [StallAfter].
-func (m *Mirror) Health() Health { return judge(m.State()) }
+// partition has stopped, and when for [StallAfter] one has had lag and has not
+// moved, or the positions at the source could not be read, or the flow has had
+// a trouble that concerns it as a whole: any, when no lane reads.
+func (m *Mirror) Health() Health { return judge(m.State(), time.Now()) }
 
-func judge(s State) Health {
+func judge(s State, now time.Time) Health {
 	h := Health{Problems: []string{}}
 	for _, f := range s.Flows {
-		if f.Phase != FlowRunning {
+		told := f.Phase != FlowRunning
+		if told {
 			h.Problems = append(h.Problems, fmt.Sprintf("flow %s is %s: %s", f.Name, f.Phase, f.Reason))
 		}
 		for _, t := range f.Topics {
@@ -121,8 +125,24 @@ func judge(s State) Health {
 		}
 		for _, p := range f.Partitions {
 			if p.Phase == PartitionStopped || p.Phase == PartitionStalled {
+				told = told || p.Phase == PartitionStalled // its reason is the trouble
 				h.Problems = append(h.Problems, fmt.Sprintf("flow %s: %s[%d] is %s: %s", f.Name, p.Topic, p.Partition, p.Phase, p.Reason))
 			}
+		}
+		if told {
+			continue
+		}
+		for _, t := range f.Troubles {
+			// One lane of several that fails is no reason to restart the process:
+			// the others take its work.
+			whole := f.Lanes == 0 || slices.Contains([]string{whereLag, whereRefresh, whereRecovery}, t.Where)
+			if whole && now.Sub(t.Since) >= StallAfter {
+				told = true
+				h.Problems = append(h.Problems, fmt.Sprintf("flow %s: %s, since %s: %s", f.Name, t.Where, t.Since.Format(time.TimeOnly), t.Reason))
+			}
+		}
+		if !told && !f.Looked.IsZero() && now.Sub(f.Looked) >= StallAfter {
+			h.Problems = append(h.Problems, fmt.Sprintf("flow %s: the positions at %s were last read at %s: %s", f.Name, f.From, f.Looked.Format(time.TimeOnly), f.Reason))
 		}
 	}
 	h.OK = len(h.Problems) == 0
@@ -130,23 +150,42 @@ func judge(s State) Health {
 }
 
 // Status reads the positions of every flow from the clusters. It needs no
-// running mirror, changes nothing, and may be called instead of Run. Lane and
-// record counters are zero. A flow that can't be examined has its reason in
-// its state; the error is that of the first such flow.
+// running mirror, changes nothing, and may be called instead of Run. Flows are
+// [FlowObserved]; lane and record counters are zero. A flow that can't be
+// examined has its reason in its state; the error is that of the first such
+// flow.
 func (m *Mirror) Status(ctx context.Context) (State, error) {
 	s := State{}
 	var first error
 	for _, f := range m.flows {
-		if err := f.look(ctx); err != nil {
-			f.board.phase(FlowStopped, err.Error(), hintOf(err))
-			if first == nil {
-				first = fmt.Errorf("flow %s: %w", f.def.Name, err)
+		f.board.observe()
+		if err := f.named(f.lookPatiently(ctx)); err != nil {
+			f.board.phase(FlowObserved, reasonOf(err), hintOf(err))
+			var refusal *Refusal
+			if !errors.As(err, &refusal) {
+				err = fmt.Errorf("flow %s: %w", f.def.Name, err)
 			}
+			first = cmp.Or(first, err)
 		}
-		f.closeClients()
 		s.Flows = append(s.Flows, f.board.snapshot())
 	}
 	return s, first
+}
+
+// lookPatiently examines a flow, and again for some seconds while a cluster's
+// answer is one that passes by itself, as that of a coordinator that is starting.
+func (f *flow) lookPatiently(ctx context.Context) error {
+	const tries = 8
+	for try := 1; ; try++ {
+		err := f.look(ctx)
+		f.closeClients()
+		if err == nil || !kerr.IsRetriable(err) || try == tries {
+			return err
+		}
+		if sleep(ctx, backoff(try, 50*time.Millisecond, time.Second)) != nil {
+			return err
+		}
+	}
 }
 
 // look examines a flow without running it.
@@ -163,12 +202,10 @@ func (f *flow) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d, refusal := decide(f.def, f.settings, f.srcCap, f.dstCap, v.compacted)
-	if refusal != nil {
-		return refusal
+	if err := f.choose(ctx, v, f.tryGroup); err != nil {
+		return err
 	}
-	f.decision = d
-	f.board.decided(d)
+	f.board.decided(f.decision)
 	if err := f.refresh(ctx); err != nil {
 		return err
 	}
@@ -180,6 +217,7 @@ func (f *flow) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	f.board.looked()
 	f.post(ctx, at)
 	f.mu.Lock()
 	defer f.mu.Unlock()

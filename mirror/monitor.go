@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -21,23 +22,31 @@ const lagEvery = 3 * time.Second
 // standing is where a flow stands in one source partition.
 type standing struct {
 	id       [16]byte
+	leader   int32
+	logStart int64
 	start    int64 // a share group's own start offset, -1 before it has one; it trails
-	done     int64 // of a share group: where it would start if things were finished in order
-	position int64 // the oldest offset that is there and not finished, with the same proviso
+	position int64 // the oldest offset that is there and not finished; of a share group: if things were finished in order
 	end      int64 // last stable offset
 	lag      int64 // records not finished
+	told     int64 // the lag that the broker itself tells of a share group, -1 where it does not (before Kafka 4.2)
 }
 
 // standings reads the positions of the flow's topics from the source.
 func (f *flow) standings(ctx context.Context, topics []string) (map[place]standing, error) {
 	out := map[place]standing{}
-	topics, err := seen(ctx, f.src, topics)
+	list, err := listTopics(ctx, f.src, topics...)
 	if err != nil {
 		return nil, fmt.Errorf("list topics of %s: %w", f.def.From, err)
 	}
+	topics = slices.DeleteFunc(slices.Clone(topics), func(t string) bool {
+		d, ok := list[t]
+		return !ok || d.Err != nil
+	})
 	if len(topics) == 0 {
 		return out, nil
 	}
+	// The positions are read last: a lag of 0 then proves that everything below
+	// the end is finished.
 	adm := f.admin()
 	ends, err := adm.ListCommittedOffsets(ctx, topics...)
 	if err != nil && len(ends) == 0 {
@@ -55,16 +64,17 @@ func (f *flow) standings(ctx context.Context, topics []string) (map[place]standi
 		if e.Err != nil {
 			return
 		}
+		topic := list[e.Topic]
 		s, ok := position[place{e.Topic, e.Partition}]
-		if !ok {
+		if !ok || s.id != ([16]byte{}) && s.id != topic.ID { // or of a topic that was deleted
 			s = standing{start: -1, position: -1, lag: -1}
 		}
-		s.end = e.Offset
+		s.id, s.leader, s.end, s.told = topic.ID, topic.Partitions[e.Partition].Leader, e.Offset, s.lag
 		if s.lag >= 0 {
 			s.position = s.end - s.lag
 		}
-		s.done = s.position
 		if start, ok := starts.Lookup(e.Topic, e.Partition); ok && start.Err == nil {
+			s.logStart = start.Offset
 			s.position = max(s.position, start.Offset)
 		}
 		if s.lag < 0 {
@@ -112,7 +122,7 @@ func (f *flow) watchLag(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		f.board.trouble("lag", err)
+		f.board.trouble(whereLag, err)
 		if sleep(ctx, lagEvery) != nil {
 			return
 		}
@@ -132,11 +142,9 @@ func (f *flow) lookAtLag(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := f.auditLost(ctx, at); err != nil {
-		return err
-	}
+	f.board.looked()
 	f.post(ctx, at)
-	return nil
+	return f.auditLost(ctx, at)
 }
 
 // post puts standings on the board, with the age of the oldest record that is
@@ -158,39 +166,62 @@ func (f *flow) post(ctx context.Context, at map[place]standing) {
 // oldest reads the timestamp of the record at each lagging position. What
 // can't be read in a second is left out.
 func (f *flow) oldest(ctx context.Context, at map[place]standing) map[place]time.Time {
-	from := map[string]map[int32]kgo.Offset{}
+	byLeader := map[int32]map[place]spot{}
 	for pl, s := range at {
-		if s.lag > 0 {
-			if from[pl.topic] == nil {
-				from[pl.topic] = map[int32]kgo.Offset{}
-			}
-			from[pl.topic][pl.partition] = kgo.NewOffset().At(s.position)
+		if s.lag <= 0 || s.leader < 0 {
+			continue
 		}
+		if byLeader[s.leader] == nil {
+			byLeader[s.leader] = map[place]spot{}
+		}
+		byLeader[s.leader][pl] = spot{s.id, s.position}
 	}
-	out := map[place]time.Time{}
-	if len(from) == 0 {
-		return out
-	}
-	cl, err := f.client(f.def.From, "source-lag", kgo.ConsumePartitions(from),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxPartitionBytes(1), kgo.FetchMaxBytes(1<<20))
-	if err != nil {
-		return out
-	}
-	defer cl.Close()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	wanted := 0
-	for _, ps := range from {
-		wanted += len(ps)
-	}
-	for len(out) < wanted && ctx.Err() == nil {
-		fetches := cl.PollFetches(ctx)
-		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-			if _, ok := out[place{p.Topic, p.Partition}]; !ok && len(p.Records) > 0 {
-				out[place{p.Topic, p.Partition}] = p.Records[0].Timestamp
-				cl.PauseFetchPartitions(map[string][]int32{p.Topic: {p.Partition}})
+	var (
+		wg  sync.WaitGroup
+		mu  sync.Mutex
+		out = map[place]time.Time{}
+	)
+	for leader, spots := range byLeader {
+		wg.Go(func() {
+			for len(spots) > 0 {
+				found, ok := firsts(ctx, f.src, leader, spots)
+				mu.Lock()
+				maps.Copy(out, found)
+				mu.Unlock()
+				if !ok {
+					return
+				}
 			}
 		})
 	}
+	wg.Wait()
 	return out
+}
+
+// firsts reads the times of the records at spots as far as one answer goes. It
+// takes out those spots that are done with, and moves on those where no record
+// is. ok: another request leads further.
+func firsts(ctx context.Context, cl *kgo.Client, leader int32, spots map[place]spot) (found map[place]time.Time, ok bool) {
+	const little, most = 32 << 10, 1 << 20
+	got, err := fetchAt(ctx, cl, leader, spots, little, most)
+	if err != nil {
+		return nil, false
+	}
+	found = map[place]time.Time{}
+	for pl, s := range spots {
+		switch p := got[pl]; {
+		case len(p.recs) > 0:
+			found[pl] = p.recs[0].Timestamp
+			delete(spots, pl)
+			ok = true
+		case p.err != nil:
+			delete(spots, pl)
+		case p.next > s.offset:
+			spots[pl] = spot{s.id, p.next}
+			ok = true
+		}
+	}
+	return found, ok
 }

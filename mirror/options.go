@@ -21,8 +21,10 @@ type Options struct {
 	Log *slog.Logger
 	// Observer is told what happens, record counts included. Default: none.
 	Observer Observer
-	// Hooks returns hooks for a new Kafka client of the given flow and role
-	// ("source", "target", "admin"), for metrics. Default: none.
+	// Hooks returns hooks for a new Kafka client of the given flow and role, for
+	// metrics. Roles: "source" and "target" (each lane has its own of both, and
+	// opens new ones after a failure), "source-admin" and "target-admin" (one
+	// each for questions, lag included). Default: none.
 	Hooks func(flow, role string) []kgo.Hook
 	// Dial replaces the TCP dialer of every client, for virtual networks. The
 	// TLS of the topology is still applied. Default: net.Dialer.

@@ -32,6 +32,32 @@ func commitOffsets(ctx context.Context, cl *kgo.Client, offsets map[string]map[i
 	return refused, failed
 }
 
+// copiedBefore reports whether the flow has got on in a source topic: this
+// process has copied it, or one of the flow's groups has a position in it. What
+// may not be read counts as none.
+func (f *flow) copiedBefore(ctx context.Context, topic string) bool {
+	f.mu.Lock()
+	_, ready := f.ready[topic]
+	_, blocked := f.blocked[topic]
+	f.mu.Unlock()
+	if ready || blocked {
+		return true
+	}
+	got := false
+	if committed, err := f.admin().FetchOffsets(ctx, f.settings.GroupID); err == nil {
+		committed.Each(func(o kadm.OffsetResponse) { got = got || o.Topic == topic && o.Err == nil && o.At > 0 })
+	}
+	if got || !f.srcCap.ShareGroups() {
+		return got
+	}
+	if share, err := shareOffsets(ctx, f.admin(), f.settings.ShareGroupID); err == nil {
+		for _, o := range share[topic] {
+			got = got || o.Err == nil && o.StartOffset > 0
+		}
+	}
+	return got
+}
+
 // groupDenied adds to err which right is missing, if that is what it says.
 func groupDenied(err error, group string) error {
 	if errors.Is(err, kerr.GroupAuthorizationFailed) {

@@ -38,22 +38,9 @@ func (f *flow) prepare(ctx context.Context) error {
 	if err := f.insist(ctx, look); err != nil {
 		return err
 	}
-	d, refusal := decide(f.def, f.settings, f.srcCap, f.dstCap, v.compacted)
-	if refusal != nil {
-		return refusal
-	}
-	f.decision = d
-	if d.reader == topology.ReaderShare {
-		err := f.insist(ctx, f.setGroup)
-		var refusal *Refusal
-		if errors.As(err, &refusal) && f.settings.Read == topology.ReaderAuto {
-			// Share groups are there but can't be set up as they must be.
-			f.decision.reader = topology.ReaderPartition
-			f.decision.serverAssignor = f.settings.Protocol == "consumer"
-			f.decision.why = "share groups can't be used here: " + refusal.Problem + " (" + refusal.Hint + ")"
-		} else if err != nil {
-			return err
-		}
+	set := func(ctx context.Context) error { return f.insist(ctx, f.setGroup) }
+	if err := f.choose(ctx, v, set); err != nil {
+		return err
 	}
 	if err := f.insist(ctx, f.carryPositions); err != nil {
 		return err
@@ -72,8 +59,30 @@ func (f *flow) prepare(ctx context.Context) error {
 	return nil
 }
 
+// choose decides how to run. group is asked whether the share group can be set
+// up, when one is to be read through; with read: auto its refusal is no end.
+func (f *flow) choose(ctx context.Context, v *view, group func(context.Context) error) error {
+	d, refusal := decide(f.def, f.settings, f.srcCap, f.dstCap, v.compacted)
+	if refusal != nil {
+		return refusal
+	}
+	f.decision = d
+	if d.reader != topology.ReaderShare {
+		return nil
+	}
+	err := group(ctx)
+	if errors.As(err, &refusal) && f.settings.Read == topology.ReaderAuto {
+		// Share groups are there but can't be set up as they must be.
+		f.decision.reader = topology.ReaderPartition
+		f.decision.serverAssignor = f.settings.Protocol == "consumer"
+		f.decision.why = "share groups can't be used here: " + refusal.Problem + " (" + refusal.Hint + ")"
+		return nil
+	}
+	return err
+}
+
 func (f *flow) newCatalog() *catalog {
-	return &catalog{flow: f.def, src: f.src, dst: f.dst, sameCluster: f.def.From == f.def.To}
+	return &catalog{flow: f.def, src: f.src, dst: f.dst, sameCluster: f.def.From == f.def.To, copied: f.copiedBefore, log: f.log}
 }
 
 // insist repeats an action until it succeeds, is refused, or ctx ends. The
@@ -81,7 +90,7 @@ func (f *flow) newCatalog() *catalog {
 func (f *flow) insist(ctx context.Context, do func(context.Context) error) error {
 	for try := 1; ; try++ {
 		once, cancel := context.WithTimeout(ctx, askTimeout)
-		err := do(once)
+		err := f.named(do(once))
 		cancel()
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -123,7 +132,7 @@ func (f *flow) client(cluster, role string, extra ...kgo.Opt) (*kgo.Client, erro
 	}
 	cl, err := kgo.NewClient(append(opts, extra...)...)
 	if err != nil {
-		return nil, &Refusal{Problem: fmt.Sprintf("open a client for cluster %s: %v", cluster, err)}
+		return nil, f.refuse(fmt.Sprintf("open a client for cluster %s: %v", cluster, err), "")
 	}
 	return cl, nil
 }
@@ -131,7 +140,7 @@ func (f *flow) client(cluster, role string, extra ...kgo.Opt) (*kgo.Client, erro
 func (f *flow) clientOpts(cluster, role string) ([]kgo.Opt, error) {
 	opts, err := clientOpts(f.opts.Topology.Clusters[cluster], f.opts)
 	if err != nil {
-		return nil, &Refusal{Problem: err.Error(), Hint: hintOf(err)}
+		return nil, f.refuse(err.Error(), hintOf(err))
 	}
 	if f.opts.Hooks != nil {
 		opts = append(opts, kgo.WithHooks(f.opts.Hooks(f.def.Name, role)...))
@@ -142,15 +151,31 @@ func (f *flow) clientOpts(cluster, role string) ([]kgo.Opt, error) {
 func (f *flow) probe(ctx context.Context) error {
 	var err error
 	if f.srcCap, err = txn.Probe(ctx, f.src); err != nil {
-		return &hinted{fmt.Errorf("source %s: %w", f.def.From, err), "see bootstrap, tls and sasl of cluster " + f.def.From}
+		return &hinted{fmt.Errorf("%s: %w", side("source", f.def.From), err), "see bootstrap, tls and sasl of cluster " + f.def.From}
 	}
 	if f.dst == nil {
 		return nil
 	}
 	if f.dstCap, err = txn.Probe(ctx, f.dst); err != nil {
-		return &hinted{fmt.Errorf("target %s: %w", f.def.To, err), "see bootstrap, tls and sasl of cluster " + f.def.To}
+		return &hinted{fmt.Errorf("%s: %w", side("target", f.def.To), err), "see bootstrap, tls and sasl of cluster " + f.def.To}
 	}
 	return nil
+}
+
+// side names a cluster with its part in the flow. In the quick form the
+// clusters are called just that.
+func side(part, cluster string) string {
+	if part == cluster {
+		return part
+	}
+	return part + " " + cluster
+}
+
+// tryGroup finds out whether setGroup would be refused, and alters nothing.
+func (f *flow) tryGroup(ctx context.Context) error {
+	g := groupSettings{group: f.settings.ShareGroupID, lock: f.def.Limits.Lock, dry: true}
+	_, err := g.apply(ctx, f.src)
+	return err
 }
 
 // setGroup gives the share group its settings.
@@ -186,15 +211,16 @@ func (f *flow) newSink(n int) (Sink, error) {
 	}
 	more, err := producerOpts(f.settings.Producer)
 	if err != nil {
-		return nil, &Refusal{Problem: err.Error(), Hint: hintOf(err)}
+		return nil, f.refuse(err.Error(), hintOf(err))
 	}
 	s := newKafkaSink(func() ([]kgo.Opt, error) {
 		opts, err := f.clientOpts(f.def.To, "target")
 		return append(opts, more...), err
 	})
-	s.ordered = f.decision.reader == topology.ReaderPartition
+	// Behind a record that is skipped the partition goes on in any case.
+	s.ordered = f.decision.reader == topology.ReaderPartition && f.def.OnError != topology.OnErrorSkip
 	s.onBlocked = func(since time.Time, err error) {
-		f.board.trouble(fmt.Sprintf("lane %d target", n), fmt.Errorf("nothing written since %s: %w", since.Format(time.TimeOnly), err))
+		f.board.trouble(sinkName(n)+" target", fmt.Errorf("nothing written since %s: %w", since.Format(time.TimeOnly), err))
 	}
 	return s, nil
 }
@@ -219,7 +245,7 @@ func (f *flow) newReader(name string) (reader, error) {
 	}
 	more, err := consumerOpts(f.settings.Consumer)
 	if err != nil {
-		return nil, &Refusal{Problem: err.Error(), Hint: hintOf(err)}
+		return nil, f.refuse(err.Error(), hintOf(err))
 	}
 	opts = append(opts, kgo.FetchMaxBytes(int32(f.def.Limits.Bytes)), kgo.FetchMaxPartitionBytes(int32(f.def.Limits.Bytes)),
 		kgo.SessionTimeout(sessionTimeout),
@@ -227,7 +253,7 @@ func (f *flow) newReader(name string) (reader, error) {
 		kgo.MetadataMaxAge(max(f.def.Limits.Refresh, time.Second)))
 	return newPartitionReader(append(opts, more...), f.settings.GroupID, f.decision.serverAssignor, partitionConfig{
 		lane: name, instance: f.instance(name), records: f.def.Limits.Records, board: f.board, log: f.log,
-		topicFailed: f.sourceRefused, unreadable: f.unreadable, copies: f.copies,
+		topicFailed: f.sourceRefused, unreadable: f.unreadable, copies: f.copies, doubted: f.refreshSoon,
 	})
 }
 
@@ -237,7 +263,10 @@ const sessionTimeout = 10 * time.Second
 
 // instance names a lane across restarts, "" when the process has no name.
 func (f *flow) instance(lane string) string {
-	if f.opts.Instance == "" {
+	f.mu.Lock()
+	nameless := f.nameless
+	f.mu.Unlock()
+	if nameless || f.opts.Instance == "" {
 		return ""
 	}
 	return f.opts.Instance + "." + f.def.Name + "." + strings.ReplaceAll(lane, " ", "-")
@@ -251,14 +280,14 @@ func (f *flow) newShareReader(name string, b *board, written *writtenSet) (*shar
 	}
 	more, err := consumerOpts(f.settings.Consumer)
 	if err != nil {
-		return nil, &Refusal{Problem: err.Error(), Hint: hintOf(err)}
+		return nil, f.refuse(err.Error(), hintOf(err))
 	}
 	// A session is tied to its connection: it must not be closed for idleness
-	// while a slow target keeps the lane.
-	opts = append(opts, kgo.ConnIdleTimeout(5*time.Minute))
-	cl, err := kgo.NewClient(append(opts, more...)...)
+	// while a slow target keeps the lane, whatever the settings say.
+	opts = append(append(opts, more...), kgo.ConnIdleTimeout(5*time.Minute))
+	cl, err := kgo.NewClient(opts...)
 	if err != nil {
-		return nil, &Refusal{Problem: fmt.Sprintf("open source client: %v", err)}
+		return nil, f.refuse(fmt.Sprintf("open source client: %v", err), "")
 	}
 	f.mu.Lock()
 	group := f.group
@@ -268,7 +297,7 @@ func (f *flow) newShareReader(name string, b *board, written *writtenSet) (*shar
 		partitionBytes: int32(f.def.Limits.Bytes), minBytes: 1, maxWait: 500 * time.Millisecond,
 		lock: cmp.Or(group.lock, f.def.Limits.Lock), renew: f.srcCap.Renew(), deliveryLimit: cmp.Or(group.deliveries, defaultDeliveries),
 		board: b, log: f.log, written: written,
-		rejoining: f.setGroup, topicFailed: f.sourceRefused, unreadable: f.unreadable,
+		rejoining: f.setGroup, owe: f.oweLast, lose: f.loseLast, topicFailed: f.sourceRefused, unreadable: f.unreadable,
 	}
 	if err := cfg.override(f.settings.Consumer); err != nil {
 		cl.Close()

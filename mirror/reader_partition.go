@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -21,11 +23,21 @@ type partitionReader struct {
 	cfg   partitionConfig
 	group string
 
-	rest respites[place] // partitions that failed; of the lane alone
+	// Of the lane alone.
+	rest       respites[place] // partitions that failed
+	subscribed map[string]bool // topics, as the client has them
+	refusals   int             // of commits, in a row
+	commitAt   time.Time       // when refused positions are committed again
+
+	changes sync.WaitGroup // of the client's subscription
 
 	mu     sync.Mutex
-	next   map[place]int64 // expected next offset
-	topics map[string]bool
+	next   map[place]int64     // expected next offset
+	owed   map[place]*progress // positions not committed yet
+	ids    map[string][16]byte // topic ids, where the source has them
+	topics map[string]bool     // wanted
+	anew   map[string]bool     // created again at the source, to be read anew
+	wake   context.CancelFunc  // ends the poll under way, nil between polls
 }
 
 type partitionConfig struct {
@@ -41,14 +53,22 @@ type partitionConfig struct {
 	unreadable func(topic string, partition int32, offset, n int64, err error) bool
 	// copies reports whether the partition is to be copied at all.
 	copies func(topic string, partition int32) bool
+	// doubted: the source does not know a topic's id (any more).
+	doubted func()
 }
 
 // newPartitionReader joins group with a client of its own, made from opts.
 func newPartitionReader(opts []kgo.Opt, group string, serverAssignor bool, cfg partitionConfig) (*partitionReader, error) {
-	r := &partitionReader{cfg: cfg, group: group, next: map[place]int64{}, topics: map[string]bool{}, rest: respites[place]{}}
+	r := &partitionReader{
+		cfg: cfg, group: group, rest: respites[place]{}, subscribed: map[string]bool{}, next: map[place]int64{},
+		owed: map[place]*progress{}, ids: map[string][16]byte{}, topics: map[string]bool{}, anew: map[string]bool{},
+	}
 	opts = append(opts,
 		kgo.ConsumerGroup(group),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		// A position that stood before the marker of a transaction would be
+		// lag for ever.
+		kgo.KeepControlRecords(),
 		kgo.DisableAutoCommit(),
 		// A broker answers a fetch at once when one of its partitions has an
 		// error. Left to itself the client asks again at once, too.
@@ -56,6 +76,7 @@ func newPartitionReader(opts []kgo.Opt, group string, serverAssignor bool, cfg p
 		kgo.BlockRebalanceOnPoll(),
 		// Topics and partitions that appear later are read from their start.
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.AdjustFetchOffsetsFn(r.adjust),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, ps map[string][]int32) { r.forget(ps) }),
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, ps map[string][]int32) { r.forget(ps) }),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, ps map[string][]int32) { r.forget(ps) }),
@@ -76,20 +97,16 @@ func newPartitionReader(opts []kgo.Opt, group string, serverAssignor bool, cfg p
 	return r, nil
 }
 
-func (r *partitionReader) forget(ps map[string][]int32) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for t, parts := range ps {
-		for _, p := range parts {
-			delete(r.next, place{t, p})
-		}
-	}
-}
-
 func (r *partitionReader) poll(ctx context.Context) (*batch, error) {
 	for {
+		if err := r.repeat(ctx); err != nil {
+			return nil, err
+		}
+		if err := r.subscribe(ctx); err != nil {
+			return nil, err
+		}
 		r.resume()
-		once, cancel := r.rest.within(ctx)
+		once, cancel := r.untilNext(ctx)
 		fetches := r.cl.PollRecords(once, r.cfg.records)
 		cancel()
 		if err := ctx.Err(); err != nil {
@@ -108,6 +125,31 @@ func (r *partitionReader) poll(ctx context.Context) (*batch, error) {
 			return b, nil
 		}
 		r.cl.AllowRebalance()
+	}
+}
+
+// untilNext bounds a poll: by the end of a respite, by the next try at
+// committing, and by a change of the topics.
+func (r *partitionReader) untilNext(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, within := r.rest.within(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var until context.CancelFunc
+	if len(r.owed) > 0 {
+		ctx, until = context.WithDeadline(ctx, r.commitAt)
+	} else {
+		ctx, until = context.WithCancel(ctx)
+	}
+	if len(r.anew) > 0 || !maps.Equal(r.topics, r.subscribed) {
+		until()
+	}
+	r.wake = until
+	return ctx, func() {
+		r.mu.Lock()
+		r.wake = nil
+		r.mu.Unlock()
+		until()
+		within()
 	}
 }
 
@@ -148,10 +190,13 @@ func (r *partitionReader) failures(ctx context.Context, fetches kgo.Fetches, b *
 		case topic != "":
 			r.cfg.log.Info("fetch will be tried again", "topic", topic, "partition", partition, "reason", err)
 			at := place{topic, partition}
+			if errors.Is(err, kerr.UnknownTopicID) {
+				r.cfg.doubted()
+			}
 			r.rest.failed(at)
 			r.cfg.board.hindered(topic, partition, err)
 			r.cl.PauseFetchPartitions(map[string][]int32{topic: {partition}})
-		case !errors.Is(err, context.DeadlineExceeded): // of the poll, to end a respite
+		case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled): // of the poll, see untilNext
 			r.cfg.log.Info("fetch will be tried again", "reason", err)
 		}
 	})
@@ -235,7 +280,11 @@ func (r *partitionReader) file(b *batch, p kgo.FetchTopicPartition, seek map[str
 			back(seek, rec)
 			return
 		}
-		b.items = append(b.items, item{rec: rec, src: tip{partition: p.Partition}})
+		it := item{rec: rec, src: tip{partition: p.Partition}}
+		if rec.Attrs.IsControl() {
+			it.fate = fateDone // nothing to be copied, but to be passed
+		}
+		b.items = append(b.items, it)
 		next, known = rec.Offset+1, true
 	}
 	if known {
@@ -270,91 +319,38 @@ func (r *partitionReader) seek(to map[string]map[int32]kgo.EpochOffset) {
 
 func (r *partitionReader) settle(ctx context.Context, b *batch) error {
 	defer r.cl.AllowRebalance()
-	commit := map[string]map[int32]kgo.EpochOffset{}
+	done := map[place]*progress{}
 	open := map[string]map[int32]kgo.EpochOffset{}
-	counts := map[place]*PartitionState{}
 	for i := range b.items {
 		it := &b.items[i]
-		t, p := it.rec.Topic, it.rec.Partition
-		if _, stopped := open[t][p]; stopped {
+		at := place{it.rec.Topic, it.rec.Partition}
+		if _, stopped := open[at.topic][at.partition]; stopped {
 			continue // the position can't pass an open record
 		}
 		if it.fate == fateOpen {
 			back(open, it.rec)
 			continue
 		}
-		if commit[t] == nil {
-			commit[t] = map[int32]kgo.EpochOffset{}
+		p := done[at]
+		if p == nil {
+			p = &progress{}
+			done[at] = p
 		}
-		commit[t][p] = kgo.EpochOffset{Epoch: it.rec.LeaderEpoch, Offset: it.rec.Offset + 1}
+		p.to = kgo.EpochOffset{Epoch: it.rec.LeaderEpoch, Offset: it.rec.Offset + 1}
 		if it.written {
-			c := counts[place{t, p}]
-			if c == nil {
-				c = &PartitionState{}
-				counts[place{t, p}] = c
-			}
-			c.Records++
-			c.Bytes += it.size()
+			p.records++
+			p.bytes += it.size()
 		}
 	}
-	if len(commit) > 0 {
-		if err := r.commit(ctx, commit, counts); err != nil {
-			return err
-		}
-	}
+	r.commit(ctx, done)
 	r.seek(open)
 	return nil
-}
-
-// commit writes positions. A position that is refused is not an error of the
-// lane: the records come again, to whoever owns the partition now.
-func (r *partitionReader) commit(ctx context.Context, commit map[string]map[int32]kgo.EpochOffset, counts map[place]*PartitionState) error {
-	refused, err := commitOffsets(ctx, r.cl, commit)
-	for at, c := range counts {
-		switch cause := refused[at]; {
-		case err != nil:
-			r.cfg.board.refused(at.topic, at.partition, int(c.Records), err)
-		case cause != nil:
-			r.cfg.board.refused(at.topic, at.partition, int(c.Records), cause)
-		default:
-			r.cfg.board.copied(at.topic, at.partition, int(c.Records), c.Bytes)
-		}
-	}
-	if err != nil {
-		r.cfg.board.trouble(r.cfg.lane+" membership", r.explain(fmt.Errorf("commit positions of group %s: %w", r.group, err)))
-	}
-	return nil
-}
-
-func (r *partitionReader) setTopics(topics []string) {
-	r.mu.Lock()
-	var add, drop []string
-	want := map[string]bool{}
-	for _, t := range topics {
-		want[t] = true
-		if !r.topics[t] {
-			add = append(add, t)
-		}
-	}
-	for t := range r.topics {
-		if !want[t] {
-			drop = append(drop, t)
-		}
-	}
-	r.topics = want
-	r.mu.Unlock()
-	if len(add) > 0 {
-		r.cl.AddConsumeTopics(add...)
-		r.cl.ResumeFetchTopics(add...)
-	}
-	if len(drop) > 0 {
-		r.cl.PurgeTopicsFromConsuming(drop...)
-	}
 }
 
 // close leaves the group. A static member does not leave by itself, since it may
 // come back; this one is asked to, so that others take over at once.
 func (r *partitionReader) close(ctx context.Context) error {
+	r.commit(ctx, nil)
 	err := r.cl.LeaveGroupContext(ctx)
 	if r.cfg.instance != "" && err == nil {
 		var resp kadm.LeaveGroupResponses
@@ -366,6 +362,9 @@ func (r *partitionReader) close(ctx context.Context) error {
 		}
 	}
 	r.cl.CloseAllowingRebalance()
+	r.changes.Wait()
+	r.cfg.board.trouble(r.cfg.lane+" membership", nil)
+	r.cfg.board.trouble(r.cfg.lane+" positions", nil)
 	if err != nil {
 		return fmt.Errorf("leave consumer group %s: %w", r.group, err)
 	}

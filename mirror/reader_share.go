@@ -41,6 +41,10 @@ type shareConfig struct {
 	// rejoining is called before the member joins anew because the broker
 	// forgot it or the group: the group's settings may be gone with it.
 	rejoining func(ctx context.Context) error
+	// owe is called for a record on its last delivery before it is handed to
+	// the lane, and lose when it is given back without having been there.
+	owe  func(ctx context.Context, topic string, src tip, offset int64)
+	lose func(topic string, src tip, offset int64)
 	// topicFailed: the broker refuses the topic to this client.
 	topicFailed func(topic string, err error)
 	// unreadable: data of a partition can't be decoded from offset on. True:
@@ -66,16 +70,20 @@ type shareReader struct {
 	home    int32         // the group's coordinator, the member's own
 	lockFor atomic.Int64  // lock time that the broker last named, ns
 
-	mu       sync.Mutex
-	topics   []string
-	assigned map[tip]bool
-	names    map[[16]byte]string
-	leaders  map[tip]int32
-	pumps    map[int32]*pump
-	dirty    bool // leaders may have moved
-	unsure   bool // the group may be gone; nothing is fetched before a heartbeat has shown that it is not
-	closing  bool
+	mu        sync.Mutex
+	topics    []string
+	assigned  map[tip]bool
+	names     map[[16]byte]string
+	shown     map[[16]byte]time.Time // when metadata last showed the topic
+	leaders   map[tip]int32
+	pumps     map[int32]*pump
+	dirty     bool        // leaders may have moved
+	doubts    int         // raised by each reason to doubt the membership
+	trusted   int         // doubts up to this one are dispelled
+	robberies []time.Time // when brokers did not know the session, lately
+	closing   bool
 
+	idle     atomic.Bool // the lane waits for records
 	started  bool
 	stop     context.CancelFunc // ends members and pumps
 	abort    context.CancelFunc // ends their requests
@@ -116,10 +124,12 @@ func (c *shareConfig) override(consumer map[string]string) error {
 // newShareReader makes a reader over cl, which must not be shared: a share
 // session is tied to its connection. The reader closes cl.
 func newShareReader(cl *kgo.Client, cfg shareConfig) *shareReader {
+	// Acknowledgements and renewals wait behind a fetch.
+	cfg.maxWait = min(cfg.maxWait, max(cfg.lock/4, 100*time.Millisecond))
 	r := &shareReader{
 		cfg: cfg, cl: cl, member: memberID(cfg.group, cfg.instance), home: noHome,
 		out: make(chan *batch), fatal: make(chan error, 1), wake: make(chan struct{}, 1),
-		assigned: map[tip]bool{}, names: map[[16]byte]string{}, leaders: map[tip]int32{}, pumps: map[int32]*pump{},
+		assigned: map[tip]bool{}, names: map[[16]byte]string{}, shown: map[[16]byte]time.Time{}, leaders: map[tip]int32{}, pumps: map[int32]*pump{},
 	}
 	r.lockFor.Store(int64(cfg.lock))
 	r.pumpCtx, r.stop = context.WithCancel(context.Background())
@@ -148,6 +158,11 @@ func (r *shareReader) poll(ctx context.Context) (*batch, error) {
 		r.started = true
 		r.memberWG.Go(func() { r.manage(r.pumpCtx) })
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	r.setIdle(true)
+	defer r.setIdle(false)
 	select {
 	case b := <-r.out:
 		return b, nil
@@ -190,6 +205,23 @@ func (r *shareReader) settle(_ context.Context, b *batch) error {
 	return nil
 }
 
+// setIdle notes whether the lane waits for records.
+func (r *shareReader) setIdle(idle bool) {
+	r.idle.Store(idle)
+	if idle && !r.cfg.renew {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, p := range r.pumps {
+			p.nudge()
+		}
+	}
+}
+
+// wants reports whether to fetch. Locks that can't be renewed are not taken
+// ahead of need: they would run out, and use up deliveries, while the lane waits
+// for a slow target.
+func (r *shareReader) wants() bool { return r.cfg.renew || r.idle.Load() }
+
 func (r *shareReader) setTopics(topics []string) {
 	topics = slices.Sorted(slices.Values(topics))
 	r.mu.Lock()
@@ -216,16 +248,39 @@ func (r *shareReader) nudge() {
 // by then, and history would be skipped.
 func (r *shareReader) doubt() {
 	r.mu.Lock()
-	r.unsure = true
+	r.doubts++
 	r.mu.Unlock()
 	r.distribute()
 	r.nudge()
 }
 
-func (r *shareReader) doubtful() bool {
+// doubtful reports whether the membership is in doubt, and which doubt a
+// heartbeat that is sent now would dispel.
+func (r *shareReader) doubtful() (bool, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.unsure
+	return r.doubts > r.trusted, r.doubts
+}
+
+// trust dispels the doubts up to that one; later ones stay.
+func (r *shareReader) trust(doubt int) {
+	r.mu.Lock()
+	r.trusted = max(r.trusted, doubt)
+	r.mu.Unlock()
+}
+
+// robbed notes that a broker no longer knows this member's session. Again and
+// again in a short time means that another process uses the same member id.
+func (r *shareReader) robbed() {
+	const times, within = 6, 10 * time.Second
+	r.mu.Lock()
+	now := time.Now()
+	r.robberies = append(slices.DeleteFunc(r.robberies, func(t time.Time) bool { return now.Sub(t) > within }), now)
+	fight := len(r.robberies) >= times && r.cfg.instance != ""
+	r.mu.Unlock()
+	if fight {
+		r.fail(errNameTaken)
+	}
 }
 
 // refreshSoon has the member look at the metadata again, before the next
@@ -237,8 +292,8 @@ func (r *shareReader) refreshSoon() {
 	r.nudge()
 }
 
-// close leaves in the order that frees the records at once: settle and
-// release, close the sessions, then leave the group. (A leave alone keeps the
+// close leaves in the order that frees the records at once: settle, close the
+// sessions, then leave the group. (A leave alone keeps the
 // records locked, as seen on Kafka 4.4.)
 func (r *shareReader) close(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, r.abort)
@@ -286,7 +341,7 @@ func (r *shareReader) distribute() {
 	want := map[int32]map[tip]bool{}
 	for t := range r.assigned {
 		node, ok := r.leaders[t]
-		if r.unsure || !ok || node < 0 || r.names[t.id] == "" || !slices.Contains(r.topics, r.names[t.id]) {
+		if r.doubts > r.trusted || !ok || node < 0 || r.names[t.id] == "" || !slices.Contains(r.topics, r.names[t.id]) {
 			continue
 		}
 		if want[node] == nil {
@@ -319,25 +374,6 @@ func (r *shareReader) partitionFailed(t tip, err error) {
 		r.cfg.log.Info("share fetch will be tried again", "topic", topic, "partition", t.partition, "reason", err)
 		r.refreshSoon()
 	}
-}
-
-// confirmed: the broker took r's acknowledgement.
-func (r *shareReader) confirmed(t tip, a ackRange) {
-	if a.kind == ackRelease {
-		return
-	}
-	r.cfg.board.settled(t, txn.Range{First: a.first, Last: a.last})
-	if a.records > 0 {
-		r.cfg.board.copied(r.topicName(t.id), t.partition, a.records, a.bytes)
-	}
-}
-
-// refused: the broker refused, or never saw, an acknowledgement.
-func (r *shareReader) refused(t tip, a ackRange, err error) {
-	if a.kind != ackAccept && a.kind != ackReject {
-		return // it comes again, which is all that was wanted
-	}
-	r.cfg.board.refused(r.topicName(t.id), t.partition, int(a.last-a.first+1), err)
 }
 
 // explain adds advice to errors that an operator can do something about.

@@ -57,7 +57,6 @@ func (p *pump) conclude(ctx context.Context, t tip, rs []ackRange, err error, bu
 		for _, r := range rs {
 			p.r.confirmed(t, r)
 		}
-		p.pace.confirmed()
 		return
 	}
 	if errors.Is(err, kerr.InvalidRecordState) && *budget > 0 {
@@ -141,4 +140,27 @@ func (p *pump) sendAcks(ctx context.Context, acks map[tip][]ackRange, final bool
 		}
 	}
 	return results, nil
+}
+
+// confirmed: the broker took r's acknowledgement.
+func (r *shareReader) confirmed(t tip, a ackRange) {
+	if a.kind == ackRelease {
+		return
+	}
+	r.cfg.board.settled(t, txn.Range{First: a.first, Last: a.last})
+	if a.records > 0 {
+		r.cfg.written.counted(t, txn.Range{First: a.first, Last: a.last})
+		r.cfg.board.copied(r.topicName(t.id), t.partition, a.records, a.bytes)
+	}
+}
+
+// refused: the broker refused, or never saw, an acknowledgement.
+func (r *shareReader) refused(t tip, a ackRange, err error) {
+	if a.kind != ackAccept && a.kind != ackReject {
+		return // it comes again, which is all that was wanted
+	}
+	if a.records > 0 {
+		r.cfg.written.owe(t, txn.Range{First: a.first, Last: a.last})
+	}
+	r.cfg.board.refused(r.topicName(t.id), t.partition, int(a.last-a.first+1), err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -42,7 +43,7 @@ func (r *shareReader) manage(ctx context.Context) {
 
 		idle := epoch == 0 && len(topics) == 0 // the coordinator refuses to join for nothing
 		changed := epoch != 0 && !slices.Equal(topics, sent)
-		doubtful := r.doubtful()
+		doubtful, doubt := r.doubtful()
 		if forgotten && !time.Now().Before(next) {
 			var refusal *Refusal
 			err := r.cfg.rejoining(ctx)
@@ -70,9 +71,7 @@ func (r *shareReader) manage(ctx context.Context) {
 				epoch, sent, fails = resp.MemberEpoch, topics, 0
 				next = time.Now().Add(max(time.Duration(resp.HeartbeatIntervalMillis)*time.Millisecond, 100*time.Millisecond))
 				r.cfg.board.trouble(r.cfg.lane+" membership", nil)
-				if doubtful { // and not only since the heartbeat was sent
-					r.trust()
-				}
+				r.trust(doubt) // what was raised since the heartbeat was sent stays
 				if resp.Assignment != nil {
 					r.assign(resp.Assignment)
 				}
@@ -83,6 +82,7 @@ func (r *shareReader) manage(ctx context.Context) {
 				r.cfg.log.Info("share group forgot this member; joining anew", "group", r.cfg.group, "reason", err)
 				epoch, sent, forgotten = 0, nil, true
 				next = time.Now()
+				r.doubt() // no fetching until it is a member again
 			case errors.Is(err, kerr.UnsupportedVersion):
 				r.fail(&Refusal{Problem: "the source's group coordinator does not serve share groups", Hint: "set read: partition, or finalise share.version at the source"})
 				return
@@ -122,12 +122,6 @@ func (r *shareReader) manage(ctx context.Context) {
 		}
 		timer.Stop()
 	}
-}
-
-func (r *shareReader) trust() {
-	r.mu.Lock()
-	r.unsure = false
-	r.mu.Unlock()
 }
 
 func (r *shareReader) heartbeat(ctx context.Context, epoch int32, topics, sent []string) (*kmsg.ShareGroupHeartbeatResponse, error) {
@@ -207,18 +201,41 @@ func (r *shareReader) metadata(ctx context.Context, topics []string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dirty = false
+	now := time.Now()
 	for _, t := range resp.Topics {
 		if t.Topic == nil || t.ErrorCode != 0 {
 			continue
 		}
-		r.names[t.TopicID] = *t.Topic
+		r.names[t.TopicID], r.shown[t.TopicID] = *t.Topic, now
 		for _, p := range t.Partitions {
 			if p.Leader >= 0 {
 				r.leaders[tip{t.TopicID, p.Partition}] = p.Leader
 			}
 		}
 	}
+	r.forget(now.Add(-forgetAfter))
 	return nil
+}
+
+// forgetAfter is how long a topic that is not shown any more is known by name:
+// longer than anything of it may be held.
+const forgetAfter = time.Hour
+
+// forget drops topics that were last shown before then and of which nothing is
+// assigned. r.mu is held.
+func (r *shareReader) forget(then time.Time) {
+	for t := range r.assigned {
+		if _, ok := r.shown[t.id]; ok {
+			r.shown[t.id] = time.Now()
+		}
+	}
+	for id, at := range r.shown {
+		if at.Before(then) {
+			delete(r.shown, id)
+			delete(r.names, id)
+		}
+	}
+	maps.DeleteFunc(r.leaders, func(t tip, _ int32) bool { return r.names[t.id] == "" })
 }
 
 // leave tells the coordinator that this member is gone.

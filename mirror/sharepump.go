@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +23,6 @@ type pump struct {
 	node  int32
 	ses   *shareSession
 	ready []*batch // fetched, not yet taken by the lane
-	pace  pace
 	fails int
 	pause time.Time     // no fetch before
 	rest  respites[tip] // partitions that failed
@@ -35,7 +35,7 @@ type pump struct {
 
 func newPump(r *shareReader, node int32) *pump {
 	return &pump{
-		r: r, node: node, ses: newShareSession(), pace: newPace(r.cfg.records),
+		r: r, node: node, ses: newShareSession(),
 		want: map[tip]bool{}, acks: map[tip][]ackRange{}, wake: make(chan struct{}, 1), rest: respites[tip]{},
 	}
 }
@@ -69,9 +69,7 @@ func (p *pump) ack(acks map[tip][]ackRange) {
 func (p *pump) take() map[tip][]ackRange {
 	p.mu.Lock()
 	want, acks := p.want, p.acks
-	if len(acks) > 0 {
-		p.acks = map[tip][]ackRange{}
-	}
+	p.acks = map[tip][]ackRange{} // a map that is handed out is not written to any more
 	p.mu.Unlock()
 	p.ses.want = want
 	for t := range p.rest {
@@ -103,11 +101,9 @@ func without(tips map[tip]bool, t tip) map[tip]bool {
 func (p *pump) run(ctx, io context.Context) {
 	defer p.finish(io)
 	for ctx.Err() == nil {
-		if acks := p.take(); len(acks) > 0 {
-			p.acknowledge(io, acks)
-		}
+		p.acknowledge(io, p.take())
 		p.renew(io)
-		if len(p.ready) == 0 && (len(p.ses.want) > 0 || len(p.ses.known) > 0) && !time.Now().Before(p.pause) {
+		if len(p.ready) == 0 && (len(p.ses.want) > 0 || len(p.ses.known) > 0) && p.r.wants() && !time.Now().Before(p.pause) {
 			p.fetch(io)
 			continue
 		}
@@ -155,10 +151,7 @@ func (p *pump) fetch(ctx context.Context) {
 	req.GroupID, req.MemberID = &p.r.cfg.group, &p.r.member
 	req.MaxWaitMillis = int32(p.r.cfg.maxWait.Milliseconds())
 	req.MinBytes, req.MaxBytes = p.r.cfg.minBytes, int32(p.r.cfg.bytes)
-	req.MaxRecords, req.BatchSize = int32(p.pace.now), int32(p.r.cfg.records)
-	if !p.pace.full() {
-		req.ShareAcquireMode = acquireExactly
-	}
+	req.MaxRecords, req.BatchSize = int32(p.r.cfg.records), int32(p.r.cfg.records)
 	sent := time.Now()
 	kresp, err := p.r.cl.Broker(int(p.node)).Request(ctx, req)
 	if err != nil {
@@ -219,86 +212,10 @@ func (p *pump) recovered(t tip) {
 	p.r.cfg.board.hindered(p.r.topicName(t.id), t.partition, nil)
 }
 
-// acquire files one partition's acquired offsets: records into b, those near
-// their last delivery alone into single, the rest into back.
-func (p *pump) acquire(t tip, rp *kmsg.ShareFetchResponseTopicPartition, deadline time.Time, back map[tip][]ackRange, b *batch, single *[]*batch) {
-	topic := p.r.topicName(t.id)
-	a := decodeAcquisition(topic, rp)
-	for _, ar := range rp.AcquiredRecords {
-		p.ses.acquired(t, txn.Range{First: ar.FirstOffset, Last: ar.LastOffset}, deadline)
-	}
-	for _, g := range a.gaps {
-		back[t] = append(back[t], ackRange{first: g.First, last: g.Last, kind: ackGap})
-	}
-	for _, g := range a.back {
-		back[t] = append(back[t], ackRange{first: g.First, last: g.Last, kind: ackRelease})
-	}
-	if len(a.unread) > 0 {
-		n := int64(0)
-		for _, g := range a.unread {
-			n += g.Len()
-		}
-		kind := ackRelease
-		if p.r.cfg.unreadable(topic, t.partition, a.unread[0].First, n, a.err) {
-			kind = ackReject
-		}
-		for _, g := range a.unread {
-			back[t] = append(back[t], ackRange{first: g.First, last: g.Last, kind: kind})
-		}
-	}
-	limit := p.r.cfg.deliveryLimit
-	not := p.claim(t, a.items, back)
-	for _, it := range a.items {
-		if not.Has(it.rec.Offset) {
-			continue
-		}
-		it.src = t
-		it.last = it.delivery >= limit
-		if it.delivery > limit/2 {
-			p.pace.slow()
-		}
-		if it.last {
-			p.r.cfg.board.lastDelivery(topic, t.partition, it.rec.Offset)
-		}
-		if it.delivery >= limit-2 {
-			*single = append(*single, &batch{items: []item{it}, from: p})
-			continue
-		}
-		b.items = append(b.items, it)
-	}
-}
-
-// claim takes items for the lane and returns those that are not for it: what is
-// on the target already is acknowledged, and what a lane is writing right now
-// is left to that lane.
-func (p *pump) claim(t tip, items []item, back map[tip][]ackRange) (not txn.RangeSet) {
-	for len(items) > 0 {
-		r := txn.Range{First: items[0].rec.Offset, Last: items[0].rec.Offset}
-		for items = items[1:]; len(items) > 0 && items[0].rec.Offset == r.Last+1; items = items[1:] {
-			r.Last++
-		}
-		done, own, foreign := p.r.cfg.written.claim(t, r, p)
-		for _, d := range done {
-			back[t] = append(back[t], ackRange{first: d.First, last: d.Last, kind: ackAccept})
-			not.Add(d.First, d.Last)
-		}
-		for _, o := range own {
-			not.Add(o.First, o.Last) // its acknowledgement will use the new lock
-		}
-		for _, o := range foreign {
-			// Not renewed: it comes again, and by then its fate is known.
-			p.ses.settled(t, o)
-			not.Add(o.First, o.Last)
-		}
-	}
-	return not
-}
-
 // lost ends the session after a failed request: the broker releases, or has
 // released, what was held.
 func (p *pump) lost(err error) {
 	p.ses.reset()
-	p.pace.slow()
 	p.drop()
 	p.backOff()
 	switch {
@@ -307,6 +224,7 @@ func (p *pump) lost(err error) {
 		// next fetch opens anew.
 		p.r.cfg.log.Info("share session reset", "group", p.r.cfg.group, "broker", p.node, "reason", err)
 		p.r.doubt()
+		p.r.robbed()
 	case errors.Is(err, kerr.ShareSessionLimitReached):
 		// As long as this lane is a member, partitions are assigned to it
 		// that it can't read: it leaves them to others, and tries again later.
@@ -326,8 +244,8 @@ func (p *pump) backOff() {
 func (p *pump) name() string { return fmt.Sprintf("%s broker %d", p.r.cfg.lane, p.node) }
 
 // renew extends the locks that have less than half of their time left. Without
-// RENEW (before 4.2) what the lane has not taken yet is given back instead; what
-// it has taken runs into the deadline.
+// RENEW (before 4.2) what waits for a lane that is busy with another broker's
+// records is given back instead; what a lane has taken runs into the deadline.
 func (p *pump) renew(ctx context.Context) {
 	lock := p.r.lock()
 	due := p.ses.due(time.Now().Add(lock / 2))
@@ -335,7 +253,9 @@ func (p *pump) renew(ctx context.Context) {
 		return
 	}
 	if !p.r.cfg.renew {
-		p.giveBack()
+		if len(p.ready) > 0 {
+			p.giveBack()
+		}
 		return
 	}
 	acks := make(map[tip][]ackRange, len(due))
@@ -353,6 +273,7 @@ func (p *pump) renew(ctx context.Context) {
 	for t, hs := range due {
 		if err := results[t]; err != nil {
 			p.r.cfg.log.Warn("record locks not renewed", "topic", p.r.topicName(t.id), "partition", t.partition, "reason", err)
+			p.dropPartition(t)
 		}
 		for _, h := range hs {
 			p.ses.settled(t, h.Range)
@@ -373,37 +294,44 @@ func (p *pump) giveBack() {
 		}
 	}
 	p.drop()
-	if len(back) > 0 {
-		p.ack(back)
-	}
+	p.ack(back)
 }
 
 // drop forgets what the lane has not taken.
 func (p *pump) drop() {
 	for _, b := range p.ready {
 		for i := range b.items {
-			at := b.items[i].rec.Offset
-			p.r.cfg.written.free(b.items[i].src, txn.Range{First: at, Last: at}, p)
+			it := &b.items[i]
+			p.free(it)
+			if it.last {
+				p.r.cfg.lose(it.rec.Topic, it.src, it.rec.Offset)
+			}
 		}
 	}
 	p.ready = nil
 }
 
-// finish sends what is settled, releases the rest and closes the session.
-func (p *pump) finish(ctx context.Context) {
-	p.giveBack()
-	acks := p.take()
-	if p.ses.epoch == 0 {
-		for t, rs := range acks {
-			for _, r := range rs {
-				p.r.refused(t, r, errHoldLost)
+// dropPartition forgets what of one partition the lane has not taken.
+func (p *pump) dropPartition(t tip) {
+	for _, b := range p.ready {
+		b.items = slices.DeleteFunc(b.items, func(it item) bool {
+			if it.src == t {
+				p.free(&it)
 			}
-		}
-		return
+			return it.src == t
+		})
 	}
-	if len(acks) > 0 {
-		p.acknowledge(ctx, acks)
-	}
+	p.ready = slices.DeleteFunc(p.ready, func(b *batch) bool { return len(b.items) == 0 })
+}
+
+func (p *pump) free(it *item) {
+	p.r.cfg.written.free(it.src, txn.Range{First: it.rec.Offset, Last: it.rec.Offset}, p)
+}
+
+// finish sends what is settled and closes the session, which releases the rest.
+func (p *pump) finish(ctx context.Context) {
+	p.drop()
+	p.acknowledge(ctx, p.take())
 	if p.ses.epoch == 0 {
 		return
 	}

@@ -126,9 +126,9 @@ func TestAckRequestMergesAndNeverOverlaps(t *testing.T) {
 		{first: 10, last: 19, kind: ackAccept, records: 10, bytes: 100},
 		{first: 5, last: 9, kind: ackAccept, records: 5, bytes: 50},
 		{first: 20, last: 20, kind: ackGap},
-		{first: 18, last: 19, kind: ackRelease},
+		{first: 18, last: 19, kind: ackReject},
 		{first: 20, last: 22, kind: ackAccept},
-		{first: 30, last: 31, kind: ackRelease},
+		{first: 30, last: 31, kind: ackReject},
 	}})
 	type batch struct {
 		first, last int64
@@ -138,7 +138,7 @@ func TestAckRequestMergesAndNeverOverlaps(t *testing.T) {
 	for _, b := range req.Topics[0].Partitions[0].AcknowledgementBatches {
 		got = append(got, batch{b.FirstOffset, b.LastOffset, b.AcknowledgeTypes[0]})
 	}
-	want := []batch{{5, 19, ackAccept}, {20, 20, ackGap}, {21, 22, ackAccept}, {30, 31, ackRelease}}
+	want := []batch{{5, 19, ackAccept}, {20, 20, ackGap}, {21, 22, ackAccept}, {30, 31, ackReject}}
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("batches %v, want %v", got, want)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -15,7 +16,8 @@ import (
 
 // fileSink appends records to a file, one JSON object a line (see
 // [DecodeLine]), and syncs it before Put returns. Sinks of the same path share
-// the open file; a second process must not write to it.
+// the open file; a second process must not write to it, which Options.OpenFile
+// sees to.
 //
 // Every failure is retriable: a full disk can be cleared. The records of a Put
 // that failed are written again by the next, so the file may hold some twice.
@@ -175,6 +177,7 @@ type lineFileSet struct {
 }
 
 func (s *lineFileSet) take(path string, open func(string) (SyncWriter, error)) *lineFile {
+	path = filepath.Clean(path)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.files[path]

@@ -27,6 +27,10 @@ const (
 	FlowStopping FlowPhase = "stopping"
 	// FlowStopped: the flow ended, by request or with Reason.
 	FlowStopped FlowPhase = "stopped"
+	// FlowObserved: read from the clusters by [Mirror.Status]; whether a
+	// process runs the flow is not known. Reason says what keeps it from being
+	// copied, or from being examined.
+	FlowObserved FlowPhase = "observed"
 )
 
 // FlowState is the state of one flow.
@@ -66,10 +70,27 @@ type FlowState struct {
 	// Lost counts source offsets that went (retention, DeleteRecords) before
 	// they were copied.
 	Lost int64 `json:"lost"`
+	// Looked is when the positions at the source were last read, zero before
+	// the first time.
+	Looked time.Time `json:"looked,omitzero"`
+	// Troubles are errors that last, the oldest first.
+	Troubles []Trouble `json:"troubles,omitempty"`
 	// Topics that match but are not copied, with reasons.
 	Topics []TopicState `json:"topics"`
 	// Partitions that are copied or stopped, sorted by topic and partition.
 	Partitions []PartitionState `json:"partitions"`
+}
+
+// Trouble is what keeps a part of a flow from working for the time being.
+type Trouble struct {
+	// Where: "lag" (reading positions), "refresh" (looking for topics),
+	// "recovery" (copying what the share group gave up on), or a lane's name
+	// with what of it is concerned.
+	Where  string `json:"where"`
+	Reason string `json:"reason"`
+	Hint   string `json:"hint,omitempty"`
+	// Since is when it began; it lasts although Reason may have changed.
+	Since time.Time `json:"since"`
 }
 
 // TopicState says of one matching source topic whether it is copied.
@@ -95,6 +116,9 @@ const (
 	PartitionCopying PartitionPhase = "copying"
 	// PartitionStalled: there is lag and nothing moved for [StallAfter].
 	PartitionStalled PartitionPhase = "stalled"
+	// PartitionLagging: there is lag; whether it moves is not known
+	// ([Mirror.Status]).
+	PartitionLagging PartitionPhase = "lagging"
 	// PartitionStopped: stopped for good by an error; a person decides.
 	PartitionStopped PartitionPhase = "stopped"
 )
@@ -124,13 +148,15 @@ type PartitionState struct {
 	// LagSeconds is the age of the oldest record not yet acknowledged, by its
 	// timestamp; 0 without lag, -1 while unknown.
 	LagSeconds float64 `json:"lag_seconds"`
-	// EndOffset is the source's high watermark at the last look.
+	// EndOffset is the source's last stable offset at the last look: the end of
+	// what can be read.
 	EndOffset int64 `json:"end_offset"`
 }
 
 // Health is the verdict on a [State] at a time.
 type Health struct {
-	// OK: each flow runs, and each partition with lag moves.
+	// OK: each flow runs and can see its source, and each partition with lag
+	// moves.
 	OK bool `json:"ok"`
 	// Problems, one line each, with the place in front. Empty when OK.
 	Problems []string `json:"problems"`

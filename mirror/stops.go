@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -31,15 +32,15 @@ type stopRecord struct {
 // stopsAge is how old a stop record may become before it is written again.
 const stopsAge = time.Hour
 
-// maxStopReason keeps the metadata below offset.metadata.max.bytes (4096).
-const maxStopReason = 2000
+// maxStop keeps the metadata below offset.metadata.max.bytes (4096).
+const maxStop = 4000
 
 func writeStop(ctx context.Context, adm *kadm.Client, group, topic string, s stopRecord) error {
-	if len(s.Reason) > maxStopReason {
-		s.Reason = s.Reason[:maxStopReason]
-	}
 	s.At = time.Now().UTC()
 	meta, err := json.Marshal(s)
+	for ; err == nil && len(meta) > maxStop; meta, err = json.Marshal(s) {
+		s.Reason = strings.ToValidUTF8(s.Reason[:len(s.Reason)/2], "")
+	}
 	if err != nil {
 		return fmt.Errorf("encode stop of topic %s: %w", topic, err)
 	}
@@ -106,27 +107,43 @@ func (f *flow) writeOwed(ctx context.Context) error {
 }
 
 // syncStops writes the stops that this process owes, and takes up those that
-// others wrote or a person cleared. Nothing to do for a partition reader,
-// whose stops end with the process.
-func (f *flow) syncStops(ctx context.Context) error {
+// others wrote or a person cleared. When that fails, which is shown as trouble,
+// the stops that are known stay, and everything else goes on. Nothing to do for
+// a partition reader, whose stops end with the process.
+func (f *flow) syncStops(ctx context.Context) {
 	if f.decision.reader != topology.ReaderShare {
-		return nil
+		return
 	}
-	group := f.settings.StopsGroupID
-	if err := f.writeOwed(ctx); err != nil {
-		return err
+	err := f.writeOwed(ctx)
+	var kept map[string]stopRecord
+	if err == nil {
+		kept, err = readStops(ctx, f.admin(), f.settings.StopsGroupID)
 	}
-	kept, err := readStops(ctx, f.admin(), group)
-	if err != nil {
-		return err
+	if err == nil && !f.cat.readOnly {
+		err = f.keepStops(ctx, kept)
 	}
+	if ctx.Err() == nil {
+		f.board.trouble("stops", err)
+	}
+	if err == nil {
+		f.adoptStops(kept)
+	}
+}
+
+// keepStops writes old stops again, before the broker forgets them.
+func (f *flow) keepStops(ctx context.Context, kept map[string]stopRecord) error {
 	for topic, s := range kept {
-		if !f.cat.readOnly && time.Since(s.At) > stopsAge {
-			if err := writeStop(ctx, f.admin(), group, topic, s); err != nil {
-				return err
-			}
+		if time.Since(s.At) <= stopsAge {
+			continue
+		}
+		if err := writeStop(ctx, f.admin(), f.settings.StopsGroupID, topic, s); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+func (f *flow) adoptStops(kept map[string]stopRecord) {
 	f.mu.Lock()
 	var resumed []string
 	for topic := range f.stopped {
@@ -145,5 +162,4 @@ func (f *flow) syncStops(ctx context.Context) error {
 	for _, topic := range resumed {
 		f.board.resumed(topic)
 	}
-	return nil
 }

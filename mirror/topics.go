@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ func (f *flow) watchTopics(ctx context.Context) error {
 			return err
 		}
 		if ctx.Err() == nil {
-			f.board.trouble("refresh", err)
+			f.board.trouble(whereRefresh, err)
 		}
 	}
 	return nil
@@ -52,9 +53,7 @@ func (f *flow) lookAgain(ctx context.Context) error {
 
 // refresh brings the set of topics up to date.
 func (f *flow) refresh(ctx context.Context) error {
-	if err := f.syncStops(ctx); err != nil {
-		return err
-	}
+	f.syncStops(ctx)
 	f.mu.Lock()
 	stopped := maps.Clone(f.stopped)
 	f.mu.Unlock()
@@ -66,8 +65,12 @@ func (f *flow) refresh(ctx context.Context) error {
 	return nil
 }
 
-// adopt makes a view the flow's own. A topic that one answer leaves out stays:
-// it is gone when three in a row leave it out.
+// missedLooks is how many looks in a row have to find a topic gone, or kept from
+// being copied by what may pass, before it leaves the flow.
+const missedLooks = 3
+
+// adopt makes a view the flow's own. A topic that one look does not find as it
+// should be stays, see [missedLooks], unless somebody denies or stops it.
 func (f *flow) adopt(v *view) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,21 +78,23 @@ func (f *flow) adopt(v *view) {
 	for i := range v.states {
 		st := &v.states[i]
 		seen[st.Topic] = true
-		delete(f.absent, st.Topic)
+		f.keepPassing(v, st)
 		if f.decision.reader == topology.ReaderShare && f.def.Ordered != topology.OrderedFalse && slices.Contains(v.compacted, st.Topic) {
 			st.Ready = false
 			st.Reason, st.Hint = "a compacted topic needs order, which read: share does not keep", "give it a flow with ordered: true, or restart the mirror, or set ordered: false"
 			delete(v.ready, st.Topic)
 		}
-		if st.Ready {
-			delete(f.blocked, st.Topic)
+		if b := f.blocked[st.Topic]; b != nil && b.holds(v.began, st.Ready) {
+			st.Ready, st.Reason, st.Hint = false, cmp.Or(st.Reason, b.err.Error()), cmp.Or(st.Hint, hintOf(b.err))
+			delete(v.ready, st.Topic)
 		}
+		f.compareIDs(v, st.Topic)
 	}
 	for topic, rt := range f.ready {
 		if seen[topic] {
 			continue
 		}
-		if f.absent[topic]++; f.absent[topic] < 3 {
+		if f.absent[topic]++; f.absent[topic] < missedLooks {
 			v.ready[topic] = rt
 			v.states = append(v.states, TopicState{Topic: topic, Target: rt.target, Ready: true})
 		}
@@ -107,5 +112,35 @@ func (f *flow) adopt(v *view) {
 		f.board.phase(FlowWaiting, fmt.Sprintf("none of %d matching topics can be copied: %s", len(v.states), v.states[0].Reason), v.states[0].Hint)
 	default:
 		f.board.phase(FlowRunning, "", "")
+	}
+}
+
+// keepPassing leaves a topic in the flow for which a look found a reason that
+// may pass. f.mu is held.
+func (f *flow) keepPassing(v *view, st *TopicState) {
+	rt, was := f.ready[st.Topic]
+	if !was || st.Ready || !v.passing[st.Topic] {
+		delete(f.absent, st.Topic)
+		return
+	}
+	if f.absent[st.Topic]++; f.absent[st.Topic] < missedLooks {
+		st.Ready = true // with the reason beside it
+		v.ready[st.Topic] = rt
+	}
+}
+
+// compareIDs tells the readers of a topic that is another one than at the last
+// look. f.mu is held.
+func (f *flow) compareIDs(v *view, topic string) {
+	was, had := f.ready[topic]
+	is, ready := v.ready[topic]
+	if !had || !ready || was.id == is.id || was.id == [16]byte{} || is.id == [16]byte{} {
+		return
+	}
+	f.log.Warn("topic was recreated; the new one is read from its start", "topic", topic)
+	for _, r := range f.readers {
+		if pr, ok := r.(*partitionReader); ok {
+			pr.recreated(topic)
+		}
 	}
 }

@@ -17,6 +17,8 @@ type writtenSet struct {
 	mu   sync.Mutex
 	done map[tip]*txn.RangeSet
 	hand map[tip]map[*pump]*txn.RangeSet
+	// owed are written and not counted: their acknowledgement was refused.
+	owed map[tip]*txn.RangeSet
 }
 
 // maxWrittenRuns bounds the memory of a partition's set; beyond it the set is
@@ -95,11 +97,43 @@ func (w *writtenSet) add(t tip, first, last int64) {
 		w.done = map[tip]*txn.RangeSet{}
 	}
 	s := w.done[t]
-	if s == nil || len(s.Ranges()) > maxWrittenRuns {
+	if s == nil || s.Len() > maxWrittenRuns {
 		s = &txn.RangeSet{}
 		w.done[t] = s
 	}
 	s.Add(first, last)
+}
+
+// owe notes that r is written, not just left out, and to be counted as copied
+// once it comes again and is acknowledged.
+func (w *writtenSet) owe(t tip, r txn.Range) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.owed == nil {
+		w.owed = map[tip]*txn.RangeSet{}
+	}
+	if w.owed[t] == nil {
+		w.owed[t] = &txn.RangeSet{}
+	}
+	w.owed[t].Add(r.First, r.Last)
+}
+
+// counted notes that nothing of r is to be counted any more.
+func (w *writtenSet) counted(t tip, r txn.Range) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.owed[t]; s != nil {
+		if s.Remove(r.First, r.Last); s.Count() == 0 {
+			delete(w.owed, t)
+		}
+	}
+}
+
+func (w *writtenSet) owes(t tip, offset int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.owed[t]
+	return s != nil && s.Has(offset)
 }
 
 func (w *writtenSet) has(t tip, offset int64) bool {
@@ -107,4 +141,14 @@ func (w *writtenSet) has(t tip, offset int64) bool {
 	defer w.mu.Unlock()
 	s := w.done[t]
 	return s != nil && s.Has(offset)
+}
+
+// missing are the parts of r that are not known to be on the target.
+func (w *writtenSet) missing(t tip, r txn.Range) []txn.Range {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.done[t]; s != nil {
+		return s.Missing(r.First, r.Last)
+	}
+	return []txn.Range{r}
 }

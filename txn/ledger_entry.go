@@ -49,6 +49,7 @@ func (k Kind) String() string {
 // Key of a ledger entry. The ledger is compacted: a later entry replaces
 // earlier ones of the same key. It can be compared.
 type Key struct {
+	// Kind of the value, and of a tombstone what it takes back.
 	Kind Kind
 	// Source is set for start, frontier, floor and claim, and only there.
 	Source SourcePartition
@@ -76,6 +77,7 @@ var (
 
 // Entry is one record of a ledger partition.
 type Entry struct {
+	// Key that the record stands under.
 	Key Key
 	// Value is nil for a tombstone, which takes the key back. Whether it was
 	// anybody's to take back is for the reader of the ledger to judge.

@@ -155,6 +155,7 @@ const (
 // ClaimRange is a run of offsets that share a fate.
 type ClaimRange struct {
 	Range
+	// Fate of each offset in the range.
 	Fate Fate
 }
 

@@ -30,10 +30,7 @@ type SourcePartition struct {
 func (p SourcePartition) Shard(k int) int {
 	h := fnv.New64a()
 	h.Write(p.TopicID[:])
-	n := uint64(k)
-	// Both summands are reduced first: a sum that wraps round would put two
-	// neighbours into one shard.
-	return int((h.Sum64()%n + uint64(p.Partition)%n) % n)
+	return int((h.Sum64() + uint64(p.Partition)) % uint64(k))
 }
 
 // String prints cluster/topic id/partition, the id as Kafka's own tools do.

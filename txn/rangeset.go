@@ -77,6 +77,9 @@ func (s *RangeSet) Missing(first, last int64) []Range {
 // Ranges returns a copy of the runs, in order.
 func (s *RangeSet) Ranges() []Range { return slices.Clone(s.rs) }
 
+// Len is the number of runs.
+func (s *RangeSet) Len() int { return len(s.rs) }
+
 // Count is the number of offsets in the set.
 func (s *RangeSet) Count() int64 {
 	var n int64

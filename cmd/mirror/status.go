@@ -39,7 +39,7 @@ func statusCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "status",
 		Usage:       "show positions and lag, read from the clusters",
-		Description: "Needs no running mirror. Partitions that need attention come first.",
+		Description: "Needs no running mirror, and does not know whether one runs. Partitions that need attention come first.",
 		Flags:       append(flags, logFlags("")...),
 		Action: func(c *cli.Context) error {
 			d, err := declared(c)
@@ -146,8 +146,9 @@ func statusTable(w io.Writer, s mirror.State) error {
 		}
 		var sum totals
 		sum.add(f)
-		fmt.Fprintf(w, "%s, lag %s, %d stalled, %d stopped\n",
-			plural(int64(sum.partitions), "partition"), sum.lagText(), sum.stalled, sum.stopped)
+		// Whether a process copies, nobody can tell from the clusters alone.
+		fmt.Fprintf(w, "%s, lag %s, %d lagging, %d stopped\n",
+			plural(int64(sum.partitions), "partition"), sum.lagText(), sum.lagging, sum.stopped)
 		if len(f.Topics)+len(f.Partitions) == 0 {
 			continue
 		}

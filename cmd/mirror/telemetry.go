@@ -110,7 +110,7 @@ func ready(s mirror.State) mirror.Health {
 			h.Problems = append(h.Problems, fmt.Sprintf("flow %s: %s", f.Name, f.Phase))
 		case mirror.FlowStopped:
 			h.Problems = append(h.Problems, fmt.Sprintf("flow %s: %s: %s", f.Name, f.Phase, f.Reason))
-		case mirror.FlowRunning, mirror.FlowWaiting:
+		case mirror.FlowRunning, mirror.FlowWaiting, mirror.FlowObserved:
 		}
 	}
 	h.OK = len(h.Problems) == 0

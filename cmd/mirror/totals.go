@@ -16,7 +16,7 @@ type stateSource interface {
 
 var _ stateSource = (*mirror.Mirror)(nil)
 
-// flowPhases are all phases of a flow, in the order of its life.
+// flowPhases are all phases of a flow that runs here, in the order of its life.
 var flowPhases = []mirror.FlowPhase{
 	mirror.FlowStarting, mirror.FlowRunning, mirror.FlowWaiting, mirror.FlowStopping, mirror.FlowStopped,
 }
@@ -31,6 +31,7 @@ type totals struct {
 	partitions int
 	stopped    int
 	stalled    int
+	lagging    int // read from outside
 }
 
 func total(s mirror.State) totals {
@@ -60,6 +61,8 @@ func (t *totals) add(f mirror.FlowState) {
 			t.stopped++
 		case mirror.PartitionStalled:
 			t.stalled++
+		case mirror.PartitionLagging:
+			t.lagging++
 		case mirror.PartitionIdle, mirror.PartitionCopying:
 		}
 	}
@@ -76,12 +79,12 @@ func (t totals) lagText() string {
 	return short(float64(t.lag)) + "+"
 }
 
-// worstFirst sorts partitions: stopped, stalled, copying, idle, then by topic
+// worstFirst sorts partitions: stopped, stalled, lagging or copying, idle, then by topic
 // and partition. It returns a sorted copy.
 func worstFirst(ps []mirror.PartitionState) []mirror.PartitionState {
 	rank := func(p mirror.PartitionState) int {
 		return slices.Index([]mirror.PartitionPhase{
-			mirror.PartitionStopped, mirror.PartitionStalled, mirror.PartitionCopying, mirror.PartitionIdle,
+			mirror.PartitionStopped, mirror.PartitionStalled, mirror.PartitionLagging, mirror.PartitionCopying, mirror.PartitionIdle,
 		}, p.Phase)
 	}
 	return slices.SortedFunc(slices.Values(ps), func(a, b mirror.PartitionState) int {

@@ -115,15 +115,15 @@ func testDeclared(t *testing.T, w secured) {
 func testWrongPassword(t *testing.T, w secured) {
 	const wrong = "not-the-password"
 	p := startQuiet(t, w.declare(t, map[string]string{"FLOW": "password", "TOPIC": "secure", "PASSWORD": wrong}), wrong)
-	waits(t, p, "password", "source source: ", "SASL_AUTHENTICATION_FAILED", "see bootstrap, tls and sasl of cluster source")
+	waits(t, p, "password", "source", "SASL_AUTHENTICATION_FAILED", "see bootstrap, tls and sasl of cluster source")
 }
 
 func testWrongAuthority(t *testing.T, w secured) {
 	p := startQuiet(t, w.declare(t, map[string]string{"FLOW": "authority", "TOPIC": "secure", "TARGET_CA": "SOURCE_CA"}), mirrorUser.Password)
-	waits(t, p, "authority", "target target: ", "certificate signed by unknown authority", "see bootstrap, tls and sasl of cluster target")
+	waits(t, p, "authority", "target", "certificate signed by unknown authority", "see bootstrap, tls and sasl of cluster target")
 }
 
-// waits until the flow waits for the reason given by its beginning and a part.
+// waits until the flow waits at the given side, for a reason with a part.
 func waits(t *testing.T, p *Process, flow, begins, part, hint string) {
 	t.Helper()
 	Eventually(t, within, "the flow waits with its reason", func() (bool, string) {
