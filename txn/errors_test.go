@@ -52,8 +52,8 @@ var strangers = map[string][]*kerr.Error{
 	},
 }
 
-// codes are all errors that the client knows.
-func codes() []*kerr.Error {
+// kafkaCodes are all errors that the client knows.
+func kafkaCodes() []*kerr.Error {
 	var all []*kerr.Error
 	for code := int16(-1); code < 1000; code++ {
 		if e := kerr.TypedErrorForCode(code); e != nil && e.Code == code {
@@ -70,7 +70,7 @@ func TestEachCodeIsKnown(t *testing.T) {
 			foreign[e.Code] = what
 		}
 	}
-	known := codes()
+	known := kafkaCodes()
 	if len(known) < 130 {
 		t.Fatalf("only %d codes", len(known))
 	}
@@ -104,7 +104,7 @@ func TestEachCodeIsKnown(t *testing.T) {
 
 // Rules of the protocol that no single row may break.
 func TestTableRules(t *testing.T) {
-	for _, e := range codes() {
+	for _, e := range kafkaCodes() {
 		if a := Classify(EndTxnV1, e); a == Retry || a == Abort {
 			t.Errorf("EndTxn v1, %s: %v: a commit is sent once, and after it nothing but the ledger tells the outcome", e.Message, a)
 		}

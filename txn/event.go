@@ -17,7 +17,10 @@ type (
 	evInitErr struct{ action Action }
 	// evLedgerRead: the ledger was read to its end.
 	evLedgerRead struct{ positions Positions }
-	// evReadErr: it could not be.
+	// evReadErr: it could not be, or an entry has no marker before the end.
+	// When DescribeTransactions tells of a transaction under a later epoch than
+	// ours, another process has set its fence between ours and the read: Yield.
+	// Otherwise it hangs: Stop.
 	evReadErr struct{ action Action }
 	// evBegin: there is output. v2 is what the brokers finalised as of now; it
 	// holds for the whole transaction.

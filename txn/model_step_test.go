@@ -60,6 +60,9 @@ func (w *shardWorld) brokerSteps(r *shardRules, add func(string, int8, bool, fun
 		add("the high watermark catches up", -1, false, func(w *shardWorld) { w.lags, w.hw = false, w.n })
 	} else if w.elections > 0 {
 		for hw := range w.n {
+			if !r.lagTaken && hw > 0 {
+				break // Nobody looks at it.
+			}
 			add(fmt.Sprintf("the ledger gets a new leader, high watermark %d of %d", hw, w.n), -1, true, func(w *shardWorld) {
 				w.elections--
 				w.lags, w.hw = true, hw
@@ -94,7 +97,7 @@ func (w *shardWorld) brokerSteps(r *shardRules, add func(string, int8, bool, fun
 	}
 	if e := w.endTxn; e.set {
 		add("a commit that was given up arrives", -1, true, func(w *shardWorld) {
-			w.endTxn = stray{}
+			w.endTxn = strayRequest{}
 			if t := w.txns[e.id]; t.state == txnOngoing && t.epoch == e.epoch {
 				w.commit(e.id, r)
 			}
@@ -102,7 +105,7 @@ func (w *shardWorld) brokerSteps(r *shardRules, add func(string, int8, bool, fun
 	}
 	if e := w.copy; e.set {
 		add(fmt.Sprintf("a copy of record %d that was given up arrives", e.next), -1, true, func(w *shardWorld) {
-			w.copy = stray{}
+			w.copy = strayRequest{}
 			// The verifying leader asks the coordinator. Under v2 it would even
 			// begin a transaction.
 			if t := &w.txns[e.id]; t.epoch == e.epoch && (t.state == txnOngoing || r.v2 && t.state == txnNone) {
@@ -113,7 +116,7 @@ func (w *shardWorld) brokerSteps(r *shardRules, add func(string, int8, bool, fun
 	}
 	if e := w.position; e.set && !w.lags && w.txns[e.id].state == txnNone && w.quiet() {
 		add(fmt.Sprintf("a position %d that was given up arrives, and hangs", e.next), -1, true, func(w *shardWorld) {
-			w.position = stray{}
+			w.position = strayRequest{}
 			w.append(modelEntry{kind: entryData, id: e.id, epoch: e.epoch, next: e.next})
 		})
 	}
@@ -142,11 +145,11 @@ func (w *shardWorld) quiet() bool {
 	return true
 }
 
-// change is what a step of a process alters: the world, the process, and the
+// ownerChange is what a step of a process alters: the world, the process, and the
 // coordinator's view of its transactional id.
-type change = func(w *shardWorld, p *modelOwner, t *modelTxn)
+type ownerChange = func(w *shardWorld, p *modelOwner, t *modelTxn)
 
-func (w *shardWorld) ownerSteps(o int8, r *shardRules, add func(string, bool, change)) {
+func (w *shardWorld) ownerSteps(o int8, r *shardRules, add func(string, bool, ownerChange)) {
 	p, t := w.owners[o], w.txns[r.id(o)]
 	if p.phase == ownerIdle {
 		if w.assigned == o {
@@ -199,7 +202,9 @@ func (w *shardWorld) ownerSteps(o int8, r *shardRules, add func(string, bool, ch
 	case ownerReading:
 		w.readSteps(o, r, add)
 	case ownerReady:
-		if p.pos != noPosition && p.pos > w.group {
+		// Nobody looks at it but one who begins there. What comes late is the
+		// rule, not the exception: it may never come.
+		if r.fromGroup && p.pos > w.group {
 			add("tells the source's group", true, func(w *shardWorld, p *modelOwner, _ *modelTxn) { w.group = p.pos })
 		}
 		switch {
@@ -248,7 +253,7 @@ func (w *shardWorld) promise(p *modelOwner) {
 	}
 }
 
-func (w *shardWorld) readSteps(o int8, r *shardRules, add func(string, bool, change)) {
+func (w *shardWorld) readSteps(o int8, r *shardRules, add func(string, bool, ownerChange)) {
 	end := w.n
 	if w.lags {
 		if !r.lagTaken {
@@ -260,7 +265,7 @@ func (w *shardWorld) readSteps(o int8, r *shardRules, add func(string, bool, cha
 	switch {
 	case undecided && r.noFence:
 		return // another process's: wait for it
-	case undecided && !r.undecidedGone && w.txns[r.id(o)].epoch != w.owners[o].epoch:
+	case undecided && !r.undecidedGone && !r.anyHangs && w.txns[r.id(o)].epoch != w.owners[o].epoch:
 		// DescribeTransactions: it is open under a later epoch. Somebody has
 		// set a fence between this process's own and its read.
 		add("finds an open transaction of a later epoch: it is fenced", false, func(_ *shardWorld, p *modelOwner, _ *modelTxn) { p.phase = ownerFenced })
@@ -288,7 +293,7 @@ func (w *shardWorld) readSteps(o int8, r *shardRules, add func(string, bool, cha
 	})
 }
 
-func (w *shardWorld) copyStep(o, record int8, r *shardRules, add func(string, bool, change)) {
+func (w *shardWorld) copyStep(o, record int8, r *shardRules, add func(string, bool, ownerChange)) {
 	switch w.txns[r.id(o)].state {
 	case txnCommitting, txnAborting: // CONCURRENT_TRANSACTIONS, or fenced: seen at the next try
 		return
@@ -329,13 +334,13 @@ func (w *shardWorld) place(o int8, r *shardRules) {
 // hear of.
 func (w *shardWorld) strand(o int8, r *shardRules) {
 	if p := w.owners[o]; r.unverified && p.phase == ownerOpen {
-		w.position = stray{true, r.id(o), p.epoch, p.next}
+		w.position = strayRequest{true, r.id(o), p.epoch, p.next}
 	}
 }
 
 // uncleanStep is a produce request without an answer: of the record, or of the
 // position where there is none to copy. It may still arrive.
-func (w *shardWorld) uncleanStep(o, record int8, r *shardRules, add func(string, bool, change)) {
+func (w *shardWorld) uncleanStep(o, record int8, r *shardRules, add func(string, bool, ownerChange)) {
 	if w.losses == 0 {
 		return
 	}
@@ -347,7 +352,7 @@ func (w *shardWorld) uncleanStep(o, record int8, r *shardRules, add func(string,
 		w.losses--
 		w.strand(o, r)
 		if record < w.source {
-			w.copy = stray{set: true, id: r.id(o), epoch: p.epoch, next: record}
+			w.copy = strayRequest{set: true, id: r.id(o), epoch: p.epoch, next: record}
 		}
 		if r.endOverUnclean && t.epoch == p.epoch && t.state == txnOngoing {
 			t.state, p.phase = txnAborting, ownerReady
@@ -369,7 +374,7 @@ func (p *modelOwner) restart(r *shardRules) {
 	}
 }
 
-func (w *shardWorld) endSteps(o int8, r *shardRules, add func(string, bool, change)) {
+func (w *shardWorld) endSteps(o int8, r *shardRules, add func(string, bool, ownerChange)) {
 	p, t := w.owners[o], w.txns[r.id(o)]
 	if t.epoch != p.epoch || t.state != txnOngoing {
 		add("asks for the commit and learns that it is fenced", false, func(_ *shardWorld, p *modelOwner, _ *modelTxn) { p.phase = ownerFenced })
@@ -403,7 +408,7 @@ func (w *shardWorld) endSteps(o int8, r *shardRules, add func(string, bool, chan
 		unanswered(w, p)
 	})
 	add("asks for the commit, and gives up before it arrives", true, func(w *shardWorld, p *modelOwner, t *modelTxn) {
-		w.endTxn = stray{set: true, id: r.id(o), epoch: t.epoch}
+		w.endTxn = strayRequest{set: true, id: r.id(o), epoch: t.epoch}
 		unanswered(w, p)
 	})
 }
@@ -417,7 +422,7 @@ func (w *shardWorld) ended(p *modelOwner, t *modelTxn) {
 // repeatSteps are what becomes of a commit that is sent again, by the table in
 // the coordinator's source: under v2 the epoch after the bump tells a repeated
 // one, under v1 nothing does.
-func (w *shardWorld) repeatSteps(o int8, r *shardRules, add func(string, bool, change)) {
+func (w *shardWorld) repeatSteps(o int8, r *shardRules, add func(string, bool, ownerChange)) {
 	p, t := w.owners[o], w.txns[r.id(o)]
 	repeated := t.epoch == p.epoch
 	if r.v2 {

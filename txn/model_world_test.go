@@ -15,7 +15,7 @@ const (
 	modelLog     = 18
 )
 
-// rules are the brokers' and the protocol's, each of the latter with a way to
+// shardRules are the brokers' and the protocol's, each of the latter with a way to
 // be broken.
 type shardRules struct {
 	// v2 is transaction protocol v2: EndTxn moves the epoch on.
@@ -39,6 +39,7 @@ type shardRules struct {
 	outsideBefore  bool // the position is written before the commit, in no transaction
 	outsideAfter   bool // the same after it
 	undecidedGone  bool // an entry without a marker counts as aborted
+	anyHangs       bool // an entry without a marker is never taken for another's
 	lostAborted    bool // a commit without an answer counts as aborted
 	lostCommitted  bool // or as committed
 	fromZero       bool // no start entry: without a frontier, begin at 0
@@ -95,7 +96,7 @@ const (
 	ownerOpen
 	ownerPositioned
 	ownerRepeating // a commit went out unanswered and is sent again (repeats)
-	ownerUnplaced // committed, the position still to be written (outsideAfter)
+	ownerUnplaced  // committed, the position still to be written (outsideAfter)
 	ownerFenced
 	ownerHalted
 )
@@ -115,8 +116,8 @@ type modelOwner struct {
 	keeps bool
 }
 
-// stray is a request that is still under way although its sender gave it up.
-type stray struct {
+// strayRequest is a request that is still under way although its sender gave it up.
+type strayRequest struct {
 	set       bool
 	id, epoch uint8
 	next      int8
@@ -138,9 +139,9 @@ type shardWorld struct {
 	copies   [modelRecords]int8 // as a read_committed reader sees them
 	high     int8               // the last of them
 	disorder bool
-	endTxn   stray
-	position stray
-	copy     stray // next is the record
+	endTxn   strayRequest
+	position strayRequest
+	copy     strayRequest // next is the record
 	// void is that a position went back in a part of the log that was folded.
 	void bool
 
@@ -295,17 +296,25 @@ func (w *shardWorld) fold(r *shardRules) {
 	for o := range w.owners {
 		p := &w.owners[o]
 		p.epoch = age(p.epoch)
+		if stale := p.phase == ownerReady && p.pos < w.source || p.phase == ownerOpen || p.phase == ownerPositioned; stale && p.epoch != current && !r.unverified {
+			// Its next request tells it, whichever that is.
+			p.phase, p.pos, p.next = ownerPositioned, noPosition, noPosition
+		}
 		switch p.phase {
 		case ownerIniting, ownerIdle, ownerFenced, ownerHalted:
 			p.epoch = dead
 		case ownerReady:
 			p.next = noPosition
-		case ownerReading, ownerOpen, ownerPositioned, ownerRepeating, ownerUnplaced:
+		case ownerOpen, ownerPositioned:
+			if !r.lostAborted && !r.endOverUnclean {
+				p.pos = noPosition
+			}
+		case ownerReading, ownerRepeating, ownerUnplaced:
 		}
 	}
-	for _, s := range []*stray{&w.endTxn, &w.copy} {
+	for _, s := range []*strayRequest{&w.endTxn, &w.copy} {
 		if s.epoch = age(s.epoch); s.epoch != current {
-			*s = stray{} // It will be refused.
+			*s = strayRequest{} // It will be refused.
 		}
 	}
 	w.position.epoch = dead

@@ -48,13 +48,13 @@ func TestSessionScripts(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s:%d: %v", file, i+1, err)
 				}
-				next, did1, complaint := try(m, ev)
+				next, did1, complaint := tryStep(m, ev)
 				got := complaint
 				if complaint == "" {
 					m = next
 					got = m.state.String()
 					if len(did1) > 0 {
-						got += ": " + join(did1)
+						got += ": " + effectList(did1)
 					}
 					seen[m.state] = true
 					for _, e := range did1 {
@@ -85,8 +85,8 @@ func TestSessionScripts(t *testing.T) {
 	}
 }
 
-// try is step with its panic as a text.
-func try(m machine, ev event) (next machine, did []effect, complaint string) {
+// tryStep is step with its panic as a text.
+func tryStep(m machine, ev event) (next machine, did []effect, complaint string) {
 	defer func() {
 		if r := recover(); r != nil {
 			complaint = "panic: " + strings.TrimPrefix(fmt.Sprint(r), "txn: ")
@@ -96,7 +96,7 @@ func try(m machine, ev event) (next machine, did []effect, complaint string) {
 	return next, did, ""
 }
 
-func join(es []effect) string {
+func effectList(es []effect) string {
 	var out []string
 	for _, e := range es {
 		out = append(out, e.String())
@@ -252,7 +252,7 @@ func TestStepKeepsItsPromises(t *testing.T) {
 			}
 			// The answers are for the id at hand, whatever it has become.
 			ev := withID(ev, l.m.id, id)
-			next, did, complaint := try(l.m, ev)
+			next, did, complaint := tryStep(l.m, ev)
 			if complaint != "" {
 				if !strings.Contains(complaint, "in state "+l.m.state.String()) || !strings.Contains(complaint, "event "+eventName(ev)) {
 					t.Fatalf("a panic without names: %s", complaint)
