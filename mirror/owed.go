@@ -17,9 +17,10 @@ import (
 
 // A record that is handed out for the last time is lost to the group, and with
 // it to every process, when it is not acknowledged: released, with its session
-// closed, or after a crash, the broker archives it. So before it is written it
-// is noted at the source as owed, and struck off when the target has it. A
-// process that starts copies what is owed by offset.
+// closed, or after a crash, the broker archives it. So from its last delivery
+// but one on it is noted at the source as owed before it is written, and struck
+// off when the target has it. A process that starts copies what is owed by
+// offset.
 //
 // The note is the metadata of a committed offset in a group without members,
 // as stops are kept.
@@ -51,12 +52,14 @@ func (f *flow) loseLast(topic string, src tip, offset int64) {
 func (f *flow) payLast(ctx context.Context, b *batch) {
 	for i := range b.items {
 		it := &b.items[i]
-		if !it.last {
+		switch {
+		case !it.owed:
 			continue
-		}
-		if it.fate == fateOpen {
+		case it.fate == fateOpen && it.last:
 			f.loseLast(it.rec.Topic, it.src, it.rec.Offset)
 			continue
+		case it.fate == fateOpen:
+			continue // it comes once more
 		}
 		f.paid(ctx, lostRange{topic: it.rec.Topic, src: it.src, Range: txn.Range{First: it.rec.Offset, Last: it.rec.Offset}, owed: true})
 	}

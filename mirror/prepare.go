@@ -218,6 +218,7 @@ func (f *flow) newSink(n int) (Sink, error) {
 		return append(opts, more...), err
 	})
 	// Behind a record that is skipped the partition goes on in any case.
+	s.inOrder = f.decision.reader == topology.ReaderPartition
 	s.ordered = f.decision.reader == topology.ReaderPartition && f.def.OnError != topology.OnErrorSkip
 	s.onBlocked = func(since time.Time, err error) {
 		f.board.trouble(sinkName(n)+" target", fmt.Errorf("nothing written since %s: %w", since.Format(time.TimeOnly), err))

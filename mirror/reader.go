@@ -50,8 +50,9 @@ type item struct {
 	// delivery is the number of times that the source has handed the record
 	// out, 1 for the first; 0 where the source does not count.
 	delivery int16
-	// last: the source will not hand it out again.
-	last bool
+	// last: the source will not hand it out again. owed: it is noted at the
+	// source in case that this process dies, see owed.go.
+	last, owed bool
 	// written: the record was produced, not just left out.
 	written bool
 	fate    fate

@@ -190,14 +190,12 @@ func (r *shareReader) settle(_ context.Context, b *batch) error {
 		}
 		acks[it.src] = append(acks[it.src], a)
 	}
+	// Written comes before free, or the record could slip through between the
+	// two.
+	r.cfg.written.add(b.items)
 	for t := range acks {
 		acks[t] = mergeAcks(acks[t])
 		for _, a := range acks[t] {
-			// Written comes before free, or the record could slip through
-			// between the two.
-			if a.kind != ackRelease {
-				r.cfg.written.add(t, a.first, a.last)
-			}
 			r.cfg.written.free(t, txn.Range{First: a.first, Last: a.last}, b.from)
 		}
 	}

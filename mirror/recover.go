@@ -137,7 +137,7 @@ func (f *flow) recover(ctx context.Context, l *lostRange) error {
 		}
 		b := &batch{}
 		for _, rec := range recs {
-			if !f.written.has(l.src, rec.Offset) {
+			if !f.written.has(l.src, rec) {
 				b.items = append(b.items, item{rec: rec, src: l.src})
 			}
 		}
@@ -168,6 +168,7 @@ func (f *flow) copyPiece(ctx context.Context, l *lostRange, b *batch) error {
 	}
 	ln := &lane{name: sinkName(recoverySink), flow: f, sink: sink, chain: f.chain()}
 	ln.copy(ctx, b)
+	f.written.add(b.items)
 	err = nil
 	for i := range b.items {
 		it := &b.items[i]
@@ -175,11 +176,9 @@ func (f *flow) copyPiece(ctx context.Context, l *lostRange, b *batch) error {
 		case it.fate == fateOpen:
 			err = errHeld
 		case it.written:
-			f.written.add(l.src, it.rec.Offset, it.rec.Offset)
 			f.board.copied(l.topic, l.src.partition, 1, it.size())
 			f.board.recovered(1)
 		default: // left out on purpose, and counted: not a second time
-			f.written.add(l.src, it.rec.Offset, it.rec.Offset)
 		}
 	}
 	if cerr := sink.Close(ctx); cerr != nil && err == nil {

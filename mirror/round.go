@@ -24,15 +24,19 @@ type queue struct {
 }
 
 // next sets the run: everything up to the next record that has to go alone,
-// where limit is what fits into a batch.
-func (q *queue) next(recs []*kgo.Record, limit int32) {
+// where limit is what fits into a batch. single bounds it to one batch: of two
+// that are on the way the second may be taken although the first is refused,
+// and what is good in the first would then come after it.
+func (q *queue) next(recs []*kgo.Record, limit int32, single bool) {
 	n := len(q.todo)
 	if q.most > 0 {
 		n = min(n, q.most)
 	}
 	q.run, q.alone = 0, false
+	size := 0
 	for _, i := range q.todo[:n] {
-		if batchSize(recs[i]) > int(limit) {
+		one := batchSize(recs[i])
+		if size += one; one > int(limit) || single && size > int(limit) {
 			break
 		}
 		q.run++

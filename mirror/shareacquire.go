@@ -45,6 +45,9 @@ func (p *pump) acquire(t tip, rp *kmsg.ShareFetchResponseTopicPartition, deadlin
 		it.last = it.delivery >= limit
 		if it.last {
 			p.r.cfg.board.lastDelivery(topic, t.partition, it.rec.Offset)
+		}
+		if it.owed = it.delivery >= limit-1; it.owed {
+			// One ahead: on the last one it may be too late.
 			p.r.cfg.owe(p.r.ioCtx, topic, t, it.rec.Offset)
 		}
 		if it.delivery >= limit-2 {
@@ -61,11 +64,11 @@ func (p *pump) acquire(t tip, rp *kmsg.ShareFetchResponseTopicPartition, deadlin
 func (p *pump) claim(t tip, items []item, back map[tip][]ackRange) (not txn.RangeSet) {
 	all := items
 	for len(items) > 0 {
-		r := txn.Range{First: items[0].rec.Offset, Last: items[0].rec.Offset}
-		for items = items[1:]; len(items) > 0 && items[0].rec.Offset == r.Last+1; items = items[1:] {
+		r, epoch := txn.Range{First: items[0].rec.Offset, Last: items[0].rec.Offset}, items[0].rec.LeaderEpoch
+		for items = items[1:]; len(items) > 0 && items[0].rec.Offset == r.Last+1 && items[0].rec.LeaderEpoch == epoch; items = items[1:] {
 			r.Last++
 		}
-		done, own, foreign := p.r.cfg.written.claim(t, r, p)
+		done, own, foreign := p.r.cfg.written.claim(t, epoch, r, p)
 		for _, d := range done {
 			a := ackRange{first: d.First, last: d.Last, kind: ackAccept}
 			for i := range all {

@@ -34,6 +34,9 @@ type kafkaSink struct {
 	// comes every [kafkaSink.notice] until there is progress.
 	onBlocked func(since time.Time, err error)
 
+	// inOrder: what is written of a partition is in the order of recs, also
+	// when some of it is refused.
+	inOrder bool
 	// ordered: behind a record that is refused nothing of its partition is
 	// tried; those records fail as retriable.
 	ordered bool
@@ -192,7 +195,7 @@ func (s *kafkaSink) Put(ctx context.Context, recs []*kgo.Record) error {
 			break
 		}
 		for _, q := range queues {
-			q.next(recs, s.limit(q.topic))
+			q.next(recs, s.limit(q.topic), s.inOrder)
 		}
 		s.judge(ctx, queues, s.write(ctx, recs, queues), failed)
 		queues = slices.DeleteFunc(queues, func(q *queue) bool { return len(q.todo) == 0 })

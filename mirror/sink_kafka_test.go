@@ -425,6 +425,7 @@ func TestKafkaSinkVerdictsAreExact(t *testing.T) {
 		}
 		h := refuseBatchesWith(c.Fake(), topic, kerr.InvalidTimestamp, recs, bad)
 		s := openSink(t, c, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(int32(600+rng.IntN(20_000))))
+		s.inOrder = true
 		wantFailed(t, failures(t, s.Put(t.Context(), recs)), bad, kerr.InvalidTimestamp)
 		testenv.AssertExactlyOnce(t, allBut(recs, bad), c.ReadAll(t, topic))
 		if h.Hits() < len(bad) {
@@ -739,16 +740,42 @@ func TestKafkaSinkRealThreeNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	putUntil(t, s, two[500:])
-	failed := failures(t, s.Put(ctx, three[500:]))
-	for i := range 500 {
-		if !IsRetriable(failed[i]) {
-			t.Fatalf("record %d: %v", i, failed[i])
+	// A batch that a replica may have taken can't be called back: Put then
+	// waits, and says so. Else it gives the records up as retriable.
+	blocked, given := make(chan error, 100), make(chan error, 1)
+	s.notice = time.Second
+	s.onBlocked = func(_ time.Time, err error) {
+		select {
+		case blocked <- err:
+		default:
 		}
 	}
-	t.Logf("too few replicas: %v", failed[0])
+	go func() { given <- s.Put(ctx, three[500:]) }()
+	waiting := false
+	select {
+	case err := <-blocked:
+		waiting = true
+		t.Logf("waits: %v", err)
+	case err := <-given:
+		failed := failures(t, err)
+		for i := range 500 {
+			if !IsRetriable(failed[i]) {
+				t.Fatalf("record %d: %v", i, failed[i])
+			}
+		}
+		t.Logf("gives up for now: %v", failed[0])
+	case <-time.After(time.Minute):
+		t.Fatal("neither waits nor gives up")
+	}
 	if err := c.StartNode(ctx, node); err != nil {
 		t.Fatal(err)
 	}
+	if waiting {
+		if err := <-given; err != nil && !IsRetriable(err) {
+			t.Fatal(err)
+		}
+	}
+	s.onBlocked = nil
 	putUntil(t, s, three[500:])
 	testenv.AssertAtLeastOnce(t, two, c.ReadAll(t, "two"))
 	testenv.AssertAtLeastOnce(t, three, c.ReadAll(t, "three"))

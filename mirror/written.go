@@ -3,6 +3,8 @@ package mirror
 import (
 	"sync"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/onceover-mirror/onceover/txn"
 )
 
@@ -15,10 +17,17 @@ import (
 // It is a saving, not a guarantee: other processes do not know.
 type writtenSet struct {
 	mu   sync.Mutex
-	done map[tip]*txn.RangeSet
+	done map[deed]*txn.RangeSet
 	hand map[tip]map[*pump]*txn.RangeSet
 	// owed are written and not counted: their acknowledgement was refused.
 	owed map[tip]*txn.RangeSet
+}
+
+// deed is what done offsets belong to: with another leader epoch the same offset
+// is another record, after an unclean election that cut the log.
+type deed struct {
+	tip
+	epoch int32
 }
 
 // maxWrittenRuns bounds the memory of a partition's set; beyond it the set is
@@ -29,10 +38,10 @@ const maxWrittenRuns = 10_000
 // claim takes r for the lane of p, apart from what must not be handed to it:
 // done is on the target, own is in the hands of the same lane, foreign in those
 // of another.
-func (w *writtenSet) claim(t tip, r txn.Range, p *pump) (done, own, foreign []txn.Range) {
+func (w *writtenSet) claim(t tip, epoch int32, r txn.Range, p *pump) (done, own, foreign []txn.Range) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	done = common(w.done[t], r)
+	done = common(w.done[deed{t, epoch}], r)
 	for q, s := range w.hand[t] {
 		if q == p {
 			own = common(s, r)
@@ -89,19 +98,26 @@ func (w *writtenSet) free(t tip, r txn.Range, p *pump) {
 	}
 }
 
-// add notes that first..last are on the target.
-func (w *writtenSet) add(t tip, first, last int64) {
+// add notes which of items are final: on the target, or left out.
+func (w *writtenSet) add(items []item) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.done == nil {
-		w.done = map[tip]*txn.RangeSet{}
+		w.done = map[deed]*txn.RangeSet{}
 	}
-	s := w.done[t]
-	if s == nil || s.Len() > maxWrittenRuns {
-		s = &txn.RangeSet{}
-		w.done[t] = s
+	for i := range items {
+		it := &items[i]
+		if it.fate == fateOpen {
+			continue
+		}
+		d := deed{it.src, it.rec.LeaderEpoch}
+		s := w.done[d]
+		if s == nil || s.Len() > maxWrittenRuns {
+			s = &txn.RangeSet{}
+			w.done[d] = s
+		}
+		s.Add(it.rec.Offset, it.rec.Offset)
 	}
-	s.Add(first, last)
 }
 
 // owe notes that r is written, not just left out, and to be counted as copied
@@ -136,19 +152,25 @@ func (w *writtenSet) owes(t tip, offset int64) bool {
 	return s != nil && s.Has(offset)
 }
 
-func (w *writtenSet) has(t tip, offset int64) bool {
+func (w *writtenSet) has(t tip, rec *kgo.Record) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := w.done[t]
-	return s != nil && s.Has(offset)
+	s := w.done[deed{t, rec.LeaderEpoch}]
+	return s != nil && s.Has(rec.Offset)
 }
 
-// missing are the parts of r that are not known to be on the target.
+// missing are the parts of r that are not known to be on the target, whatever
+// their leader epoch: the records are gone, and can't be asked for it.
 func (w *writtenSet) missing(t tip, r txn.Range) []txn.Range {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s := w.done[t]; s != nil {
-		return s.Missing(r.First, r.Last)
+	var all txn.RangeSet
+	for d, s := range w.done {
+		if d.tip == t {
+			for _, c := range common(s, r) {
+				all.Add(c.First, c.Last)
+			}
+		}
 	}
-	return []txn.Range{r}
+	return all.Missing(r.First, r.Last)
 }
