@@ -68,6 +68,18 @@ func (g glance) baseline() int64 {
 	return g.end
 }
 
+// gone are offsets that the group had not finished when they went from the
+// source: it has more to finish than there is. The number is exact, or too low
+// when records came in between the two questions; that they are the last ones
+// before the log's start holds as long as things are finished in order.
+func (g glance) gone() (r txn.Range, ok bool) {
+	if g.start < 0 || g.lag < 0 || g.end < 0 || g.logStart <= g.start {
+		return txn.Range{}, false
+	}
+	n := g.lag - (g.end - g.logStart)
+	return txn.Range{First: g.logStart - n, Last: g.logStart - 1}, n > 0
+}
+
 func newAudit() *audit { return &audit{parts: map[tip]*auditPart{}} }
 
 func (a *audit) part(t tip) *auditPart {
@@ -164,6 +176,7 @@ func (f *flow) auditLost(ctx context.Context, at map[place]standing) error {
 		}
 	}
 	var lost []lostRange
+	gaps := map[place]txn.Range{}
 	f.board.mu.Lock()
 	for pl, s := range at {
 		g := glance{start: s.start, lag: s.told, logStart: s.logStart, end: -1}
@@ -171,12 +184,18 @@ func (f *flow) auditLost(ctx context.Context, at map[place]standing) error {
 			g.end = e.Offset
 		}
 		t := tip{s.id, pl.partition}
+		if r, ok := g.gone(); ok && sure && f.board.audit.blank(t) {
+			gaps[pl] = r
+		}
 		for _, r := range f.board.audit.passed(t, g, sure) {
 			lost = append(lost, lostRange{topic: pl.topic, src: t, Range: r})
 		}
 	}
 	f.board.audit.look(alone, topics)
 	f.board.mu.Unlock()
+	for pl, r := range gaps {
+		f.board.gap(pl.topic, pl.partition, r.First, r.Last)
+	}
 	f.loseTrack(lost)
 	return nil
 }

@@ -122,3 +122,25 @@ func TestReaderForgetsTopics(t *testing.T) {
 		t.Errorf("kept: names %v, leaders %v, shown %v", r.names, r.leaders, r.shown)
 	}
 }
+
+// What a group has not finished and the source no longer has is a gap: as many
+// offsets as the lag is above what is there.
+func TestAuditGone(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		g    glance
+		want txn.Range
+		ok   bool
+	}{
+		{"the log's start passed unfinished records", glance{start: 0, lag: 400, logStart: 300, end: 500}, txn.Range{First: 100, Last: 299}, true},
+		{"what went was finished", glance{start: 0, lag: 200, logStart: 300, end: 500}, txn.Range{}, false},
+		{"nothing went", glance{start: 0, lag: 500, logStart: 0, end: 500}, txn.Range{}, false},
+		{"the group has moved on", glance{start: 300, lag: 200, logStart: 300, end: 500}, txn.Range{}, false},
+		{"no lag told", glance{start: 0, lag: -1, logStart: 300, end: 500}, txn.Range{}, false},
+		{"nothing written yet", glance{start: -1, lag: 400, logStart: 300, end: 500}, txn.Range{}, false},
+	} {
+		if r, ok := c.g.gone(); ok != c.ok || ok && r != c.want {
+			t.Errorf("%s: %v, %v; want %v, %v", c.name, r, ok, c.want, c.ok)
+		}
+	}
+}

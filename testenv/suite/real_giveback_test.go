@@ -32,6 +32,7 @@ func (s *stuck) Put(ctx context.Context, _ []*kgo.Record) error {
 // that the target did not take, lose none (G1): what the broker archives after
 // its last delivery is noted, and copied by offset.
 func TestRealShareGivingBackLosesNothing(t *testing.T) {
+	t.Parallel()
 	w := World{testenv.Real(t, "4.4.0"), testenv.Embedded(t), topology.ReaderShare}
 	const topic, rounds = "giveback", 12
 	w.Source.CreateTopic(t, topic, 1, 1, nil)

@@ -19,6 +19,7 @@ import (
 // TestRealNodes: what goes on in a source of three nodes while a flow reads
 // it. The target is embedded, to leave the memory to the source.
 func TestRealNodes(t *testing.T) {
+	t.Parallel()
 	w := World{testenv.Real(t, "4.4.0", testenv.RealOptions{Nodes: 3}), testenv.Embedded(t), topology.ReaderShare}
 	for _, c := range []struct {
 		name string

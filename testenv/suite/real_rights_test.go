@@ -23,6 +23,7 @@ type secured struct{ World }
 // TestRealSecured: one pair of clusters, what they permit differs from test to
 // test.
 func TestRealSecured(t *testing.T) {
+	t.Parallel()
 	o := testenv.RealOptions{TLS: true, SASL: true, ACLs: true, Users: []testenv.User{mirrorUser}}
 	w := secured{World{testenv.Real(t, "4.4.0", o), testenv.Real(t, "4.4.0", o), topology.ReaderShare}}
 	for _, c := range []struct {

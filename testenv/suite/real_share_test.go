@@ -20,6 +20,7 @@ import (
 // share sessions, and two deliveries of a record, of which a group can't ask
 // for more than five.
 func TestRealShare(t *testing.T) {
+	t.Parallel()
 	w := World{
 		Source: testenv.Real(t, "4.4.0", testenv.RealOptions{Config: map[string]string{
 			"group.share.max.size":                 "2",

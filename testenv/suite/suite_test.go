@@ -10,24 +10,29 @@ import (
 )
 
 func TestContractEmbedded(t *testing.T) {
+	t.Parallel()
 	Run(t, World{testenv.Embedded(t), testenv.Embedded(t), topology.ReaderShare})
 }
 
 // An old source is read through a consumer group, and an old target takes
 // idempotent writes.
 func TestContractEmbedded28(t *testing.T) {
+	t.Parallel()
 	old := testenv.EmbeddedOptions{MaxVersions: kversion.V2_8_0()}
 	Run(t, World{testenv.Embedded(t, old), testenv.Embedded(t, old), topology.ReaderPartition})
 }
 
 func TestContractReal44To44(t *testing.T) {
+	t.Parallel()
 	Run(t, World{testenv.Real(t, "4.4.0"), testenv.Real(t, "4.4.0"), topology.ReaderShare})
 }
 
 func TestContractReal39To44(t *testing.T) {
+	t.Parallel()
 	Run(t, World{testenv.Real(t, "3.9.2"), testenv.Real(t, "4.4.0"), topology.ReaderPartition})
 }
 
 func TestContractReal44To39(t *testing.T) {
+	t.Parallel()
 	Run(t, World{testenv.Real(t, "4.4.0"), testenv.Real(t, "3.9.2"), topology.ReaderShare})
 }
