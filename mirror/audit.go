@@ -184,7 +184,8 @@ func (f *flow) auditLost(ctx context.Context, at map[place]standing) error {
 			g.end = e.Offset
 		}
 		t := tip{s.id, pl.partition}
-		if r, ok := g.gone(); ok && sure && f.board.audit.blank(t) {
+		// Above a baseline at the start the audit itself finds what went.
+		if r, ok := g.gone(); ok && sure && f.board.audit.blank(t) && g.baseline() > g.start {
 			gaps[pl] = r
 		}
 		for _, r := range f.board.audit.passed(t, g, sure) {

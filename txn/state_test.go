@@ -282,10 +282,10 @@ func isA[E event](ev event) bool { _, ok := ev.(E); return ok }
 // at hand, and with its successor for the one that follows it.
 func withID(ev event, have, ours producerID) event {
 	swap := func(p producerID) producerID {
-		switch {
-		case p == ours:
+		switch p {
+		case ours:
 			return have
-		case p == producerID{ours.id, ours.epoch + 1}:
+		case producerID{ours.id, ours.epoch + 1}:
 			return producerID{have.id, have.epoch + 1}
 		}
 		return p

@@ -18,7 +18,7 @@ func TestValueFollowsFromSeedAndPosition(t *testing.T) {
 	if len(of(1, 7)) != valueSize {
 		t.Errorf("%d bytes, want %d", len(of(1, 7)), valueSize)
 	}
-	if of(1, 7) != of(1, 7) {
+	if first, again := of(1, 7), of(1, 7); first != again {
 		t.Error("one position has two values")
 	}
 	if of(1, 7) == of(1, 8) || of(1, 7) == of(2, 7) {

@@ -37,7 +37,7 @@ func testMain(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	binary = filepath.Join(dir, "mirror")
 	build := exec.Command("go", "build", "-o", binary, "../../cmd/mirror")
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr

@@ -58,7 +58,7 @@ func (tr *traffic) run(topic string, partitions, rate int, seed int64) {
 		}
 		// Each handful has a seed of its own, which makes its ids unique.
 		for _, rec := range testenv.Records(topic, partitions, each, seed+n) {
-			tr.cl.Produce(context.Background(), rec, tr.written) //nolint:usetesting // it outlives no test: finish and stop wait for it
+			tr.cl.Produce(context.Background(), rec, tr.written)
 		}
 	}
 }
