@@ -51,7 +51,8 @@ type route struct {
 type view struct {
 	states    []TopicState // every matching topic, sorted
 	ready     map[string]route
-	compacted []string // matching topics with a compact policy
+	compacted []string // matching topics with a compact policy, or with one that may not be read
+	unread    []string // those of the latter kind
 	began     time.Time
 	passing   map[string]bool // topics whose reason may be gone at the next look
 }
@@ -94,7 +95,11 @@ func (c *catalog) refresh(ctx context.Context, stopped map[string]string) (*view
 	for _, name := range sources {
 		st := TopicState{Topic: name, Target: c.flow.TargetTopic(name)}
 		rt := route{topic: name, target: st.Target, id: all[name].ID, partitions: len(all[name].Partitions)}
-		if compacts(cfgs[name]["cleanup.policy"]) {
+		cfg, known := cfgs[name]
+		if !known && !errors.Is(all[name].Err, kerr.TopicAuthorizationFailed) {
+			v.unread = append(v.unread, name)
+		}
+		if compacts(cfg["cleanup.policy"]) || !known {
 			v.compacted = append(v.compacted, name)
 		}
 		err := c.judge(ctx, all[name], targets[st.Target], stopped[name], cfgs[name], have, &rt)

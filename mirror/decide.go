@@ -27,8 +27,9 @@ func (d decision) order() string {
 
 // decide picks guarantee and reader from what the declaration asks for and
 // what the clusters can do, or says what is missing. dst is nil for a sink
-// other than Kafka; compacted names topics of the flow that need order.
-func decide(f *topology.Flow, r *topology.Resolved, src, dst *txn.Capabilities, compacted []string) (decision, *Refusal) {
+// other than Kafka; compacted names topics of the flow that need order, unread
+// those of them of which that is only feared.
+func decide(f *topology.Flow, r *topology.Resolved, src, dst *txn.Capabilities, compacted, unread []string) (decision, *Refusal) {
 	refuse := func(problem, hint string) (decision, *Refusal) {
 		return decision{}, &Refusal{Flow: f.Name, Problem: problem, Hint: hint}
 	}
@@ -49,10 +50,10 @@ func decide(f *topology.Flow, r *topology.Resolved, src, dst *txn.Capabilities, 
 	var why []string
 	if f.Ordered == topology.OrderedAuto && len(compacted) > 0 && r.Read != topology.ReaderShare {
 		d.ordered = true
-		why = append(why, "compacted topics need order: "+some(compacted))
+		why = append(why, "order is kept: "+orderedBy(compacted, unread))
 	}
-	if f.Ordered == topology.OrderedAuto && len(compacted) > 0 && r.Read == topology.ReaderShare {
-		return refuse("read: share does not keep order, and compacted topics need it: "+some(compacted),
+	if f.Ordered == topology.OrderedAuto && len(compacted) > len(unread) && r.Read == topology.ReaderShare {
+		return refuse("read: share does not keep order: "+orderedBy(compacted, unread),
 			"set read: partition, exclude them, or set ordered: false to accept that an old value may win")
 	}
 	share := src.ShareGroups()
@@ -63,6 +64,9 @@ func decide(f *topology.Flow, r *topology.Resolved, src, dst *txn.Capabilities, 
 	case r.Read == topology.ReaderShare:
 		d.reader = topology.ReaderShare
 		why = append(why, "read: share")
+		if len(unread) > 0 {
+			why = append(why, orderedBy(unread, unread))
+		}
 	case r.Read == topology.ReaderPartition:
 		d.reader = topology.ReaderPartition
 		why = append(why, "read: partition")
@@ -111,4 +115,12 @@ func some(names []string) string {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// orderedBy says which topics make a flow need order.
+func orderedBy(compacted, unread []string) string {
+	if len(unread) < len(compacted) {
+		return "compacted topics need it: " + some(compacted)
+	}
+	return "without DESCRIBE_CONFIGS at the source it can't be told whether topics are compacted and need it: " + some(unread)
 }

@@ -62,7 +62,7 @@ func (f *flow) prepare(ctx context.Context) error {
 // choose decides how to run. group is asked whether the share group can be set
 // up, when one is to be read through; with read: auto its refusal is no end.
 func (f *flow) choose(ctx context.Context, v *view, group func(context.Context) error) error {
-	d, refusal := decide(f.def, f.settings, f.srcCap, f.dstCap, v.compacted)
+	d, refusal := decide(f.def, f.settings, f.srcCap, f.dstCap, v.compacted, v.unread)
 	if refusal != nil {
 		return refusal
 	}

@@ -121,11 +121,25 @@ func (r *partitionReader) poll(ctx context.Context) (*batch, error) {
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) { r.file(b, p, seek) })
 		r.failures(ctx, fetches, b, seek)
 		r.seek(seek)
+		if fenced(fetches) {
+			r.cl.AllowRebalance()
+			return nil, errNameTaken
+		}
 		if len(b.items) > 0 {
 			return b, nil
 		}
 		r.cl.AllowRebalance()
 	}
+}
+
+// fenced reports whether another process has joined under this one's name.
+func fenced(fetches kgo.Fetches) bool {
+	for _, e := range fetches.Errors() {
+		if errors.Is(e.Err, kerr.FencedInstanceID) {
+			return true
+		}
+	}
+	return false
 }
 
 // untilNext bounds a poll: by the end of a respite, by the next try at

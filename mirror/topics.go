@@ -79,9 +79,13 @@ func (f *flow) adopt(v *view) {
 		st := &v.states[i]
 		seen[st.Topic] = true
 		f.keepPassing(v, st)
-		if f.decision.reader == topology.ReaderShare && f.def.Ordered != topology.OrderedFalse && slices.Contains(v.compacted, st.Topic) {
+		if f.decision.reader == topology.ReaderShare && f.def.Ordered != topology.OrderedFalse && slices.Contains(v.compacted, st.Topic) &&
+			(f.settings.Read != topology.ReaderShare || !slices.Contains(v.unread, st.Topic)) {
 			st.Ready = false
 			st.Reason, st.Hint = "a compacted topic needs order, which read: share does not keep", "give it a flow with ordered: true, or restart the mirror, or set ordered: false"
+			if slices.Contains(v.unread, st.Topic) {
+				st.Reason, st.Hint = "it can't be told whether the topic is compacted and needs order", "grant DESCRIBE_CONFIGS on TOPIC "+st.Topic+" at the source, or set ordered: false"
+			}
 			delete(v.ready, st.Topic)
 		}
 		if b := f.blocked[st.Topic]; b != nil && b.holds(v.began, st.Ready) {

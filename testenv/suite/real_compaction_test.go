@@ -93,7 +93,7 @@ func testOrder(t *testing.T, w World) {
 	w.drained(t, p, flow, 1)
 	st := p.Flow(flow)
 	p.Stop()
-	if st.Reader != string(topology.ReaderPartition) || st.Order != "per partition" || !strings.Contains(st.Why, "compacted topics need order: "+topic) {
+	if st.Reader != string(topology.ReaderPartition) || st.Order != "per partition" || !strings.Contains(st.Why, "compacted topics need it: "+topic) {
 		t.Errorf("reader %s, order %s: %s", st.Reader, st.Order, st.Why)
 	}
 	testenv.AssertExactlyOnce(t, recs, got, testenv.Compare{IgnoreHeaders: []string{testenv.Provenance}})
