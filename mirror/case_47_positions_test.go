@@ -1,6 +1,9 @@
 package mirror_test
 
 import (
+	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -109,14 +112,19 @@ func TestCase49NoLeaderEpochs(t *testing.T) {
 	}
 	f := w.flow("epochs", "c16")
 	f.Read = topology.ReaderPartition
+	var said lines
 	for range 3 {
-		p := w.start(f, none.options)
+		p := w.start(f, none.options, func(o *mirror.Options) { o.Log = slog.New(slog.NewTextHandler(&said, nil)) })
 		w.arrived("c16", 100)
 		w.drained(p, "epochs", 1)
 		p.Stop()
 	}
 	if none.fired.Load() == 0 {
 		t.Error("no answer was changed")
+	}
+	// Only the first run sees records.
+	if n := said.count("gives no leader epochs"); n != 1 {
+		t.Errorf("it is said %d times, not once, that truncation can't be told", n)
 	}
 	r, err := w.topologyOf(f).Resolve(f)
 	if err != nil {
@@ -189,4 +197,22 @@ func TestCase51LaggingMetadata(t *testing.T) {
 			w.same("d2", unordered)
 		})
 	}
+}
+
+// lines is a log that can be searched while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), part)
 }

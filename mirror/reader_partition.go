@@ -31,6 +31,8 @@ type partitionReader struct {
 
 	changes sync.WaitGroup // of the client's subscription
 
+	saidEpochs bool // that the source gives no leader epochs; the lane's own
+
 	mu     sync.Mutex
 	next   map[place]int64     // expected next offset
 	owed   map[place]*progress // positions not committed yet
@@ -293,6 +295,11 @@ func (r *partitionReader) file(b *batch, p kgo.FetchTopicPartition, seek map[str
 			r.cl.PauseFetchPartitions(map[string][]int32{p.Topic: {p.Partition}})
 			back(seek, rec)
 			return
+		}
+		if rec.LeaderEpoch < 0 && !r.saidEpochs {
+			r.saidEpochs = true
+			r.cfg.log.Warn("the source gives no leader epochs: a log that is cut back can't be told from one that is not",
+				"topic", p.Topic, "partition", p.Partition)
 		}
 		it := item{rec: rec, src: tip{partition: p.Partition}}
 		if rec.Attrs.IsControl() {
