@@ -49,6 +49,8 @@ type flow struct {
 
 	oweMu sync.Mutex // one change to the owed notes at a time
 
+	stuck map[tip]*stuckPart // the lag watcher's own
+
 	lost   []lostRange   // to be copied by offset
 	losses chan struct{} // lost has grown
 }
@@ -68,7 +70,7 @@ func newFlow(m *Mirror, def *topology.Flow) (*flow, error) {
 		board:   newBoard(def.Name, def.From, to, &m.opts.Observer, log),
 		written: &writtenSet{}, readers: map[int]reader{}, ready: map[string]route{},
 		blocked: map[string]*blockage{}, stopped: map[string]string{}, parts: map[place]string{},
-		owed: map[string]stopRecord{}, absent: map[string]int{}, wake: make(chan struct{}, 1), losses: make(chan struct{}, 1), members: map[string]bool{},
+		owed: map[string]stopRecord{}, absent: map[string]int{}, wake: make(chan struct{}, 1), losses: make(chan struct{}, 1), members: map[string]bool{}, stuck: map[tip]*stuckPart{},
 	}, nil
 }
 
