@@ -32,7 +32,8 @@ type EmbeddedOptions struct {
 	// Network replaces TCP, for testing/synctest; several clusters may share
 	// one. It cannot be combined with TLS.
 	Network *kfake.VirtualNetwork
-	// Configs are broker configs, see [kfake.BrokerConfigs].
+	// Configs are broker configs, see [kfake.BrokerConfigs]. Default:
+	// group.share.delivery.count.limit=10, which holds for every group.
 	Configs map[string]string
 	// Log receives kfake's log at level info. Default: none.
 	Log io.Writer
@@ -113,9 +114,12 @@ func (o *EmbeddedOptions) fakeOpts(c *Cluster) ([]kfake.Opt, error) {
 	if o.Log != nil {
 		opts = append(opts, kfake.WithLogger(kfake.BasicLogger(o.Log, kfake.LogLevelInfo)))
 	}
-	if len(o.Configs) > 0 {
-		opts = append(opts, kfake.BrokerConfigs(maps.Clone(o.Configs)))
-	}
+	// kfake takes a group's own delivery limit and does not look at it: the
+	// broker's is the highest that a flow asks for, or a test would burn
+	// deliveries that its flow believes to have.
+	configs := map[string]string{"group.share.delivery.count.limit": "10"}
+	maps.Copy(configs, o.Configs)
+	opts = append(opts, kfake.BrokerConfigs(configs))
 	return append(opts, o.Fake...), nil
 }
 
