@@ -1,12 +1,12 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -22,10 +22,7 @@ import (
 // off when the target has it. A process that starts copies what is owed by
 // offset.
 //
-// The note is the metadata of a committed offset in a group without members,
-// as stops are kept.
-
-// owedNote is that metadata, for one partition.
+// owedNote is the note of one partition, see notes.go.
 type owedNote struct {
 	Owed []txn.Range `json:"owed"`
 }
@@ -37,7 +34,8 @@ func (f *flow) owedGroup() string { return "onceover." + f.def.Name + ".owed" }
 func (f *flow) oweLast(ctx context.Context, topic string, src tip, offset int64) {
 	l := lostRange{topic: topic, src: src, Range: txn.Range{First: offset, Last: offset}}
 	if err := f.noteOwed(ctx, l, true); err != nil {
-		f.log.Warn("a record on its last delivery is not noted as owed", "topic", topic, "partition", src.partition, "offset", offset, "reason", err)
+		f.log.Warn("a record on its last delivery is not noted as owed", "topic", topic, "partition", src.partition, "offset", offset,
+			"reason", err, "hint", cmp.Or(hintOf(err), "should this process end before it has written the record, copy it by hand"))
 	}
 }
 
@@ -87,26 +85,13 @@ func (f *flow) noteOwed(ctx context.Context, l lostRange, owed bool) error {
 	if set.Count() == 0 {
 		tp := kadm.TopicsSet{}
 		tp.Add(l.topic, l.src.partition)
-		resp, err := f.admin().DeleteOffsets(ctx, f.owedGroup(), tp)
-		if err == nil {
-			err = resp.Error()
-		}
-		return err
+		return dropNotes(ctx, f.admin(), f.owedGroup(), "owed records", tp)
 	}
 	meta, err := json.Marshal(owedNote{set.Ranges()})
 	if err != nil {
 		return fmt.Errorf("encode owed records: %w", err)
 	}
-	var os kadm.Offsets
-	os.Add(kadm.Offset{Topic: l.topic, Partition: l.src.partition, At: set.Ranges()[0].First, LeaderEpoch: -1, Metadata: string(meta)})
-	resp, err := f.admin().CommitOffsets(ctx, f.owedGroup(), os)
-	if err == nil {
-		err = resp.Error()
-	}
-	if err != nil {
-		return groupDenied(fmt.Errorf("note owed records in group %s: %w", f.owedGroup(), err), f.owedGroup())
-	}
-	return nil
+	return keepNote(ctx, f.admin(), f.owedGroup(), "owed records", l.topic, l.src.partition, set.Ranges()[0].First, meta)
 }
 
 func (f *flow) owedNotes(ctx context.Context) (map[place][]txn.Range, error) {
@@ -162,6 +147,6 @@ func (f *flow) paid(ctx context.Context, l lostRange) {
 	}
 	if err := f.noteOwed(ctx, l, false); err != nil {
 		f.log.Info("records stay noted as owed, and may be copied again", "topic", l.topic, "partition", l.src.partition,
-			"first", l.First, "last", l.Last, "reason", err, "at", time.Now().UTC())
+			"first", l.First, "last", l.Last, "reason", err, "hint", hintOf(err))
 	}
 }

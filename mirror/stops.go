@@ -44,16 +44,7 @@ func writeStop(ctx context.Context, adm *kadm.Client, group, topic string, s sto
 	if err != nil {
 		return fmt.Errorf("encode stop of topic %s: %w", topic, err)
 	}
-	var os kadm.Offsets
-	os.Add(kadm.Offset{Topic: topic, Partition: s.Partition, At: max(s.Offset, 0), LeaderEpoch: -1, Metadata: string(meta)})
-	resp, err := adm.CommitOffsets(ctx, group, os)
-	if err == nil {
-		err = resp.Error()
-	}
-	if err != nil {
-		return groupDenied(fmt.Errorf("keep the stop of topic %s in group %s: %w", topic, group, err), group)
-	}
-	return nil
+	return keepNote(ctx, adm, group, "the stop", topic, s.Partition, max(s.Offset, 0), meta)
 }
 
 func readStops(ctx context.Context, adm *kadm.Client, group string) (map[string]stopRecord, error) {
@@ -80,14 +71,7 @@ func clearStops(ctx context.Context, adm *kadm.Client, group string, topics map[
 	for t, s := range topics {
 		set.Add(t, s.Partition)
 	}
-	resp, err := adm.DeleteOffsets(ctx, group, set)
-	if err == nil {
-		err = resp.Error()
-	}
-	if err != nil {
-		return fmt.Errorf("clear stops in group %s: %w", group, err)
-	}
-	return nil
+	return dropNotes(ctx, adm, group, "stops", set)
 }
 
 // writeOwed writes the stops of this process that are not kept yet.
