@@ -81,6 +81,16 @@ func (c *codec) version(current byte) {
 	}
 }
 
+// flag is a field that is written as 0 or 1.
+func (c *codec) flag(field string, v *bool) {
+	var n int8
+	if *v {
+		n = 1
+	}
+	number(c, field, &n, 0, 1)
+	*v = n == 1
+}
+
 // raw is a field of fixed length: an id.
 func (c *codec) raw(field string, id *[16]byte) {
 	if !c.reading {

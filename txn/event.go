@@ -36,9 +36,11 @@ type (
 	// evProduceErr: a record of the transaction, of whatever kind, was not.
 	// It is final: the client tries no more.
 	evProduceErr struct{ action Action }
-	// evPositionWritten: the ledger entries, one per position, were answered
-	// well. They cover every copy of the transaction.
+	// evPositionWritten: the n ledger entries were answered well. Positions,
+	// which are among them, cover every copy of the transaction; there are none
+	// where it only says something about the ledger itself.
 	evPositionWritten struct {
+		n         int
 		positions Positions
 		id        producerID
 	}

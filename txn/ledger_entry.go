@@ -33,10 +33,13 @@ const (
 	KindFloor
 	// KindClaim is what one transaction of a share reader did: [Claim].
 	KindClaim
-	lastKind = KindClaim
+	// KindGap is a run of source offsets that were passed without being
+	// copied, on purpose: [Gap].
+	KindGap
+	lastKind = KindGap
 )
 
-var kindNames = [...]string{"", "flow", "suspend", "start", "frontier", "floor", "claim"}
+var kindNames = [...]string{"", "flow", "suspend", "start", "frontier", "floor", "claim", "gap"}
 
 // String is the name that the kind has in the specification.
 func (k Kind) String() string {
@@ -51,15 +54,17 @@ func (k Kind) String() string {
 type Key struct {
 	// Kind of the value, and of a tombstone what it takes back.
 	Kind Kind
-	// Source is set for start, frontier, floor and claim, and only there.
+	// Source is set for start, frontier, floor, claim and gap, and only there.
 	Source SourcePartition
+	// First is the first offset of a gap, 0 for other kinds.
+	First int64
 	// Nonce is 16 random bytes of a claim, so that no claim replaces another;
 	// all zeros for other kinds.
 	Nonce [16]byte
 }
 
-// Value of a ledger entry: a pointer to Flow, Suspend, Start, Frontier, Floor
-// or Claim.
+// Value of a ledger entry: a pointer to Flow, Suspend, Start, Frontier, Floor,
+// Claim or Gap.
 type Value interface {
 	// Kind is that of the keys under which such a value stands.
 	Kind() Kind
@@ -73,6 +78,7 @@ var (
 	_ Value = (*Frontier)(nil)
 	_ Value = (*Floor)(nil)
 	_ Value = (*Claim)(nil)
+	_ Value = (*Gap)(nil)
 )
 
 // Entry is one record of a ledger partition.
@@ -142,6 +148,8 @@ func newValue(k Kind) Value {
 		return new(Floor)
 	case KindClaim:
 		return new(Claim)
+	case KindGap:
+		return new(Gap)
 	}
 	panic("ledger value of " + k.String())
 }
@@ -152,6 +160,7 @@ func (k *Key) code(c *codec) {
 	codeKind(c, &k.Kind)
 	var source SourcePartition
 	var nonce [16]byte
+	var first int64
 	switch k.Kind {
 	case KindFlow, KindSuspend:
 	case KindStart, KindFrontier, KindFloor:
@@ -161,8 +170,12 @@ func (k *Key) code(c *codec) {
 		c.partition(&k.Source)
 		c.raw("nonce", &k.Nonce)
 		source, nonce = k.Source, k.Nonce
+	case KindGap:
+		c.partition(&k.Source)
+		number(c, "first offset", &k.First, 0, maxOffset)
+		source, first = k.Source, k.First
 	}
-	if k.Source != source || k.Nonce != nonce {
+	if k.Source != source || k.Nonce != nonce || k.First != first {
 		c.malformed("the key has fields that a %s key has not", k.Kind)
 	}
 	c.end()

@@ -34,16 +34,17 @@ var goldenEntries = map[string]Entry{
 		Reader: ReaderPartition, Generation: 2, Time: 1_790_000_000_000,
 	}},
 	"suspend":   {Key{Kind: KindSuspend}, &Suspend{Reason: "asked for", Time: 1_790_000_000_000}},
-	"start":     {Key{Kind: KindStart, Source: somePartition}, &Start{Position: 300, Reason: "latest", Time: 1_790_000_000_000}},
+	"start":     {Key{Kind: KindStart, Source: somePartition}, &Start{Position: 300, Prior: true, Reason: "latest", Time: 1_790_000_000_000}},
 	"frontier":  {Key{Kind: KindFrontier, Source: somePartition}, (*Frontier)(goldenMark())},
 	"floor":     {Key{Kind: KindFloor, Source: somePartition}, goldenMark()},
 	"claim":     {Key{Kind: KindClaim, Source: somePartition, Nonce: idOf(0xdd)}, goldenClaim()},
+	"gap":       {Key{Kind: KindGap, Source: somePartition, First: 40}, &Gap{Last: 44, Reason: "skipped", Time: 1_790_000_000_000}},
 	"tombstone": {Key{Kind: KindClaim, Source: somePartition, Nonce: idOf(0xdd)}, nil},
 }
 
 func goldenMark() *Floor {
 	return &Floor{
-		Next: 70_000, LeaderEpoch: -1, TargetTopicID: idOf(0xcc), SourceTopic: "orders", TargetTopic: "east.orders",
+		Next: 70_000, LeaderEpoch: -1, TargetTopicID: idOf(0xcc), TargetNext: 900, SourceTopic: "orders", TargetTopic: "east.orders",
 		TxnID: "onceover.a.3", ProducerEpoch: 4, Time: 1_790_000_000_000,
 	}
 }
@@ -163,7 +164,7 @@ func TestLedgerRefusesBytes(t *testing.T) {
 		{"key of a later version", "02ffff", "", ErrFutureVersion, "version 2, known up to 1"},
 		{"key of version 255", "ff", "", ErrFutureVersion, "version 255"},
 		{"key of version 0", "0002", "", ErrMalformed, "version 0"},
-		{"key of a later kind", "010e", "", ErrUnknownKind, "kind 7"},
+		{"key of a later kind", "0110", "", ErrUnknownKind, "kind 8"},
 		{"key of kind 0", "0100", "", ErrUnknownKind, "kind 0"},
 		{"key of a negative kind", "0101", "", ErrUnknownKind, "kind -1"},
 		{"kind beyond a byte", "018002", "", ErrMalformed, "kind is 128"},
@@ -178,7 +179,7 @@ func TestLedgerRefusesBytes(t *testing.T) {
 		{"length above the bound", "01068240" + strings.Repeat("61", 4097), "", ErrMalformed, "source cluster length is 4097"},
 		{"empty value", start, "", ErrMalformed, "version ends early"},
 		{"value of a later version", start, "03", ErrFutureVersion, "version 3"},
-		{"value of a later kind", start, "0110", ErrUnknownKind, "kind 8"},
+		{"value of a later kind", start, "0112", ErrUnknownKind, "kind 9"},
 		{"value of another kind", start, "0108", ErrMalformed, "a value of frontier"},
 		{"negative position", start, "0106010000", ErrMalformed, "position is -1"},
 		{"position without a next one", start, "0106feffffffffffffffff010000", ErrMalformed, "position is 9223372036854775807"},
@@ -190,6 +191,7 @@ func TestLedgerRefusesBytes(t *testing.T) {
 		{"a range that ends before it begins", claim, by + "02" + "000102", ErrMalformed, "length of range is -1"},
 		{"a later fate", claim, by + "02" + "00000a", ErrMalformed, "fate is 5"},
 		{"no fate", claim, by + "02" + "000000", ErrMalformed, "fate is 0"},
+		{"a flag that is neither", start, "0106000400", ErrMalformed, "prior is 2"},
 		{"generation 0", claim, "010c" + "0278" + "000000" + "02000002", ErrMalformed, "generation is 0"},
 	} {
 		got, err := DecodeEntry(unhex(t, tt.key), unhex(t, tt.value))
@@ -216,6 +218,7 @@ func TestLedgerRefusesToWrite(t *testing.T) {
 		"no kind":                   {Key{}, nil},
 		"unknown kind":              {Key{Kind: lastKind + 1}, nil},
 		"flow with a partition":     {Key{Kind: KindFlow, Source: somePartition}, nil},
+		"start with a first":        {Key{Kind: KindStart, Source: somePartition, First: 1}, nil},
 		"start with a nonce":        {Key{Kind: KindStart, Source: somePartition, Nonce: idOf(1)}, nil},
 		"start without partition":   {Key{Kind: KindStart}, nil},
 		"no topic id":               {Key{Kind: KindStart, Source: SourcePartition{Cluster: "c"}}, nil},
@@ -268,11 +271,11 @@ func drawEntry(t *rapid.T) Entry {
 	case KindSuspend:
 		e.Value = &Suspend{Reason: rapid.String().Draw(t, "reason"), Time: now}
 	case KindStart:
-		e.Value = &Start{Position: offset.Draw(t, "position"), Reason: rapid.String().Draw(t, "reason"), Time: now}
+		e.Value = &Start{Position: offset.Draw(t, "position"), Prior: rapid.Bool().Draw(t, "prior"), Reason: rapid.String().Draw(t, "reason"), Time: now}
 	case KindFrontier, KindFloor:
 		f := &Frontier{
 			Next: offset.Draw(t, "next"), LeaderEpoch: rapid.Int32Range(-1, math.MaxInt32).Draw(t, "leader epoch"),
-			TargetTopicID: id("target topic"), SourceTopic: name("source topic"), TargetTopic: name("target topic"),
+			TargetTopicID: id("target topic"), TargetNext: rapid.Int64Range(-1, maxOffset).Draw(t, "target next"), SourceTopic: name("source topic"), TargetTopic: name("target topic"),
 			TxnID: name("txn"), ProducerEpoch: rapid.Int16Range(0, math.MaxInt16).Draw(t, "epoch"), Time: now,
 		}
 		e.Value = f
@@ -293,6 +296,10 @@ func drawEntry(t *rapid.T) Entry {
 			next = last + 1
 		}
 		e.Value = m
+	}
+	if e.Key.Kind == KindGap {
+		e.Key.First = offset.Draw(t, "first")
+		e.Value = &Gap{Last: offset.Draw(t, "last"), Reason: rapid.String().Draw(t, "reason"), Time: now}
 	}
 	if rapid.IntRange(0, 9).Draw(t, "tombstone") == 0 {
 		e.Value = nil

@@ -71,10 +71,14 @@ func (s *Suspend) fields(c *codec) {
 }
 
 // Start is where the flow began in a source partition; committed before the
-// first fetch (ledger section 2).
+// first fetch (ledger section 2). A later one is a deliberate change of the
+// position: what stands before it in the ledger does not count any more.
 type Start struct {
 	// Position is the first offset to be copied.
 	Position int64
+	// Prior tells that records below Position may have been copied outside of
+	// the ledger: the offset map does not know their places.
+	Prior bool
 	// Reason for that position, as people are to see it.
 	Reason string
 	// Time of the decision, Unix milliseconds.
@@ -86,6 +90,7 @@ func (*Start) Kind() Kind { return KindStart }
 
 func (s *Start) fields(c *codec) {
 	number(c, "position", &s.Position, 0, maxOffset)
+	c.flag("prior", &s.Prior)
 	c.text("reason", &s.Reason)
 	number(c, "time", &s.Time, 0, math.MaxInt64)
 }
@@ -102,6 +107,9 @@ type Frontier struct {
 	// TargetTopicID is the id of the topic that holds the copies: in a
 	// recreated one it differs.
 	TargetTopicID [16]byte
+	// TargetNext is the offset after the last copy in the target partition, -1
+	// when there is none yet: a target log that ends before it was cut.
+	TargetNext int64
 	// SourceTopic and TargetTopic are names, for people.
 	SourceTopic, TargetTopic string
 	// TxnID and ProducerEpoch say who wrote the entry.
@@ -118,6 +126,7 @@ func (f *Frontier) fields(c *codec) {
 	number(c, "next offset", &f.Next, 0, maxOffset)
 	number(c, "leader epoch", &f.LeaderEpoch, -1, math.MaxInt32)
 	c.raw("target topic id", &f.TargetTopicID)
+	number(c, "target next offset", &f.TargetNext, -1, maxOffset)
 	c.name("source topic", &f.SourceTopic)
 	c.name("target topic", &f.TargetTopic)
 	c.name("transactional id", &f.TxnID)
@@ -206,4 +215,25 @@ func (m *Claim) fields(c *codec) {
 		}
 		next = r.Last + 1
 	}
+}
+
+// Gap is a run of source offsets, from its key's First to Last, that were passed
+// without being copied: by decision of a person or of a setting. It tells them
+// from what is missing.
+type Gap struct {
+	// Last offset of the run.
+	Last int64
+	// Reason as people are to see it.
+	Reason string
+	// Time of the decision, Unix milliseconds.
+	Time int64
+}
+
+// Kind is KindGap.
+func (*Gap) Kind() Kind { return KindGap }
+
+func (g *Gap) fields(c *codec) {
+	number(c, "last offset", &g.Last, 0, maxOffset)
+	c.text("reason", &g.Reason)
+	number(c, "time", &g.Time, 0, math.MaxInt64)
 }

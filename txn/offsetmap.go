@@ -3,7 +3,6 @@ package txn
 import (
 	"fmt"
 	"math"
-	"math/bits"
 )
 
 // mapVersion is the form of map records that this version writes, and the
@@ -249,9 +248,4 @@ func runSize(prev, r *Run) int {
 		next, target = prev.Last+1, prev.targetLast()+1
 	}
 	return varintSize(r.First-next) + varintSize(r.Last-r.First) + varintSize(r.TargetFirst-target)
-}
-
-// varintSize is the number of bytes that binary.AppendVarint writes for x.
-func varintSize(x int64) int {
-	return (bits.Len64(uint64(x)<<1^uint64(x>>63)|1) + 6) / 7
 }

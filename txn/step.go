@@ -141,13 +141,13 @@ func (m machine) flushing(ev event) (machine, []effect) {
 	case evProduced:
 		return m.produced(ev)
 	case evPositionWritten:
-		if m.wrote != nil || len(ev.positions) == 0 {
-			panic(m.wrong(ev) + ": positions are written once, and not empty")
+		if m.wrote != nil || ev.positions == nil || ev.n == 0 || len(ev.positions) == 0 && m.copies > 0 {
+			panic(m.wrong(ev) + ": positions are written once, and cover what was copied")
 		}
-		if m.foreign(ev, m.owed, len(ev.positions), ev.id) {
+		if m.foreign(ev, m.owed, ev.n, ev.id) {
 			return m.unclean(RestartLane)
 		}
-		m.owed -= len(ev.positions)
+		m.owed -= ev.n
 		m.wrote = ev.positions
 		return m, nil
 	case evMapWritten:
