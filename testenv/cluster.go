@@ -75,6 +75,7 @@ type Cluster struct {
 	mutual    bool   // TLS clients show a certificate
 	sasl      bool
 	fake      *kfake.Cluster // nil on a real cluster
+	front     *Front         // nil where there is none
 	real      *realCluster   // nil on an embedded cluster
 	stop      func() error
 }
@@ -95,6 +96,11 @@ func (c *Cluster) Dial() func(ctx context.Context, network, address string) (net
 // Fake returns the kfake cluster, for faults and inspection; nil on a real
 // cluster.
 func (c *Cluster) Fake() *kfake.Cluster { return c.fake }
+
+// Front returns what stands before the nodes of an embedded cluster, to make
+// requests fail or to watch them; nil on a real cluster, with TLS, and where
+// [EmbeddedOptions.Fake] replaces the listener.
+func (c *Cluster) Front() *Front { return c.front }
 
 // Opts returns the options with which any client reaches the cluster: seed
 // brokers, dialer, TLS and, with SASL, the login of the admin (a super user).

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 
@@ -15,6 +16,12 @@ import (
 
 // EmbeddedOptions shape an embedded cluster. The zero value is one node of
 // the newest protocol versions on a TCP port of the loopback interface.
+//
+// A [Front] stands before it, unless it has TLS: there kfake is at the other
+// end of the encryption. The front also keeps kfake from compacting ledger
+// topics (onceover.*.ledger.internal), which it does without regard to open
+// transactions: clients that set cleanup.policy=compact see it set, while
+// kfake has "delete". Topics made by [kfake.Cluster] itself are not covered.
 type EmbeddedOptions struct {
 	// Nodes, default 1.
 	Nodes int
@@ -22,7 +29,7 @@ type EmbeddedOptions struct {
 	MaxVersions *kversion.Versions
 	// ClusterID, default random.
 	ClusterID string
-	// TLS gives the nodes certificates of a new authority.
+	// TLS gives the nodes certificates of a new authority. There is no front.
 	TLS bool
 	// SASL demands a login. The admin is always there; Users come on top.
 	SASL  bool
@@ -37,7 +44,8 @@ type EmbeddedOptions struct {
 	Configs map[string]string
 	// Log receives kfake's log at level info. Default: none.
 	Log io.Writer
-	// Fake are further options, applied last.
+	// Fake are further options, applied last. A [kfake.ListenFn] among them
+	// replaces the front.
 	Fake []kfake.Opt
 }
 
@@ -65,7 +73,15 @@ func StartEmbedded(o EmbeddedOptions) (*Cluster, error) {
 		return nil, fmt.Errorf("start embedded cluster: %w", err)
 	}
 	c.bootstrap = c.fake.ListenAddrs()
-	c.stop = sync.OnceValue(func() error { c.fake.Close(); return nil })
+	front := c.front
+	if !front.started(c.fake) {
+		c.front = nil
+	}
+	c.stop = sync.OnceValue(func() error {
+		c.fake.Close()
+		front.close()
+		return nil
+	})
 	return c, nil
 }
 
@@ -75,6 +91,7 @@ func (o *EmbeddedOptions) fakeOpts(c *Cluster) ([]kfake.Opt, error) {
 		id = newUUID()
 	}
 	opts := []kfake.Opt{kfake.ClusterID(id), kfake.DefaultNumPartitions(1)}
+	listen := net.Listen
 	if o.Network != nil {
 		// The virtual network has no port 0. Two clusters may share it, hence
 		// ports at random, each node its own.
@@ -83,8 +100,8 @@ func (o *EmbeddedOptions) fakeOpts(c *Cluster) ([]kfake.Opt, error) {
 		for i := range ports {
 			ports[i] = first + i
 		}
-		c.dial = o.Network.DialContext
-		opts = append(opts, kfake.Ports(ports...), kfake.ListenFn(o.Network.Listen))
+		c.dial, listen = o.Network.DialContext, o.Network.Listen
+		opts = append(opts, kfake.Ports(ports...))
 	} else {
 		opts = append(opts, kfake.NumBrokers(o.Nodes))
 	}
@@ -97,6 +114,9 @@ func (o *EmbeddedOptions) fakeOpts(c *Cluster) ([]kfake.Opt, error) {
 			return nil, err
 		}
 		opts = append(opts, kfake.TLS(c.certs.server()))
+	} else {
+		c.front = newFront(listen)
+		opts = append(opts, kfake.ListenFn(c.front.accept))
 	}
 	if o.SASL {
 		opts = append(opts, kfake.EnableSASL())
@@ -124,7 +144,8 @@ func (o *EmbeddedOptions) fakeOpts(c *Cluster) ([]kfake.Opt, error) {
 }
 
 // Embedded is [StartEmbedded] for a test: an error ends the test, and the
-// cluster is closed with it. Without options it is the default cluster.
+// cluster is closed with it. A [Fault] that was armed and never happened fails
+// the test. Without options it is the default cluster.
 func Embedded(t T, o ...EmbeddedOptions) *Cluster {
 	t.Helper()
 	var opts EmbeddedOptions
@@ -138,6 +159,9 @@ func Embedded(t T, o ...EmbeddedOptions) *Cluster {
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Errorf("%v", err)
+		}
+		if c.front != nil {
+			c.front.mustHaveFired(t)
 		}
 	})
 	return c
