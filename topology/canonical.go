@@ -43,6 +43,7 @@ func (t *Topology) String() string { return string(t.Canonical()) }
 
 // Fingerprint returns the SHA-256 of [Topology.Canonical] in hex. It changes
 // with every setting but not with a secret, a comment or the order of keys.
+// What a ledger is bound to is [Flow.Fingerprint].
 func (t *Topology) Fingerprint() string {
 	sum := sha256.Sum256(t.Canonical())
 	return hex.EncodeToString(sum[:])
@@ -101,6 +102,7 @@ func (f *Flow) canonical() tree {
 	out.boolean("provenance", f.Provenance)
 	out.integer("lanes", f.Lanes)
 	if f.Sink == nil {
+		f.putLedger(&out)
 		create.boolean("enabled", f.Create.Enabled)
 		create.integer("replication_factor", int(f.Create.ReplicationFactor))
 		out.put("create", create.node())
@@ -113,6 +115,22 @@ func (f *Flow) canonical() tree {
 	out.put("limits", limits.node())
 	out.properties(f.Properties)
 	return out
+}
+
+// putLedger prints the settings of exactly-once.
+func (f *Flow) putLedger(out *tree) {
+	var transaction, ledger tree
+	out.text("on_gap", string(f.OnGap))
+	out.text("on_recreate", string(f.OnRecreate))
+	out.text("on_target_recreate", string(f.OnTargetRecreate))
+	out.boolean("allow_unverified_transactions", f.AllowUnverified)
+	out.boolean("allow_no_topic_ids", f.AllowNoTopicIDs)
+	transaction.text("timeout", span(f.Transaction.Timeout))
+	transaction.text("interval", span(f.Transaction.Interval))
+	out.put("transaction", transaction.node())
+	ledger.integer("shards", f.Ledger.Shards)
+	ledger.integer("replication_factor", int(f.Ledger.ReplicationFactor))
+	out.put("ledger", ledger.node())
 }
 
 // tree is a YAML mapping in the order in which it was filled.

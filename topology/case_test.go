@@ -3,6 +3,7 @@ package topology_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onceover-mirror/onceover/topology"
 )
@@ -30,6 +31,25 @@ func TestCase13GroupNamesPerMode(t *testing.T) {
   - {name: m1, from: a, to: b, topics: [a13], properties: {share.group.id: g}}
   - {name: m2, from: b, to: c, topics: [a13x], properties: {share.group.id: g}}`); err != nil {
 		t.Error(err)
+	}
+}
+
+// Timeouts that the wire or the brokers could not take are refused with the
+// range; one that is shorter than a group's session is not, since a new owner
+// fences before it reads.
+func TestCase27TransactionTimeouts(t *testing.T) {
+	for _, timeout := range []string{"20m", "720h", "30d", "1200h", "50d", "0", "0s", "-1", "-1s", "4999ms", "15m1ms", "9999999h"} {
+		_, err := parse("flows: [{name: m1, from: a, to: b, topics: [x], guarantee: exactly-once, transaction: {timeout: " + timeout + "}}]")
+		list := findingsOf(t, err)
+		if len(list) != 1 || list[0].Path != "flows[0].transaction.timeout" || !strings.Contains(list[0].Problem, "5s to 15m") {
+			t.Errorf("timeout %s: want one finding with the range, got:\n%v", timeout, err)
+		}
+	}
+	for _, timeout := range []string{"5s", "9s", "15m", "900s"} {
+		parsed, err := parse("flows: [{name: m1, from: a, to: b, topics: [x], guarantee: exactly-once, transaction: {timeout: " + timeout + "}}]")
+		if want, _ := time.ParseDuration(timeout); err != nil || parsed.Flows[0].Transaction.Timeout != want {
+			t.Errorf("timeout %s: %v", timeout, err)
+		}
 	}
 }
 

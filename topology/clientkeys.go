@@ -70,6 +70,7 @@ var (
 		"key.serializer":                        "keys are copied as bytes",
 		"max.in.flight.requests.per.connection": "the idempotent producer keeps it at what preserves order",
 		"retries":                               "retries are unlimited; give up by \"on_error:\"",
+		"transaction.timeout.ms":                "use the flow's \"transaction: {timeout: 30s}\"",
 		"transactional.id":                      "derived from the flow's name",
 		"value.serializer":                      "values are copied as bytes",
 	}

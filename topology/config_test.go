@@ -42,6 +42,8 @@ func yamlKeys(t *testing.T) []string {
 		{"flows[].sink.file.", "flows: [{sink: {file: {" + odd + ": 1}}}]", "flows[0].sink.file." + odd},
 		{"flows[].topics.", "flows: [{topics: {" + odd + ": 1}}]", "flows[0].topics." + odd},
 		{"flows[].create.", "flows: [{create: {" + odd + ": 1}}]", "flows[0].create." + odd},
+		{"flows[].transaction.", "flows: [{transaction: {" + odd + ": 1}}]", "flows[0].transaction." + odd},
+		{"flows[].ledger.", "flows: [{ledger: {" + odd + ": 1}}]", "flows[0].ledger." + odd},
 		{"flows[].limits.", "flows: [{limits: {" + odd + ": 1}}]", "flows[0].limits." + odd},
 	} {
 		for _, key := range keysAt(t, place.text, place.path) {

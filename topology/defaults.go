@@ -16,16 +16,23 @@ const (
 // clusters and topics are still to be set.
 func NewFlow(name string) *Flow {
 	return &Flow{
-		Name:       name,
-		Rename:     placeTopic,
-		Guarantee:  GuaranteeAuto,
-		Read:       ReaderAuto,
-		Ordered:    OrderedAuto,
-		Start:      StartEarliest,
-		OnError:    OnErrorStop,
-		Provenance: true,
-		Lanes:      2,
-		Create:     Create{Enabled: true, ReplicationFactor: -1},
+		Name:      name,
+		Rename:    placeTopic,
+		Guarantee: GuaranteeAuto,
+		Read:      ReaderAuto,
+		Ordered:   OrderedAuto,
+		Start:     StartEarliest,
+		OnError:   OnErrorStop,
+
+		OnGap:            OnGapStop,
+		OnRecreate:       OnRecreateStop,
+		OnTargetRecreate: OnTargetRecreateStop,
+
+		Provenance:  true,
+		Lanes:       2,
+		Create:      Create{Enabled: true, ReplicationFactor: -1},
+		Transaction: Transaction{Timeout: 30 * time.Second, Interval: 100 * time.Millisecond},
+		Ledger:      Ledger{Shards: 8, ReplicationFactor: -1},
 		Limits: Limits{
 			Records:  5000,
 			Bytes:    8 << 20,

@@ -114,8 +114,8 @@ func onePerLine(errs []error) string {
 	return strings.Join(lines, "\n")
 }
 
-// maxListed is how many known words a hint lists.
-const maxListed = 20
+// maxListed is how long the list of known words in a hint may be.
+const maxListed = 400
 
 // didYouMean is the hint for a word that is not among the known ones: the
 // nearest of them, or all of them when none is near.
@@ -137,10 +137,11 @@ func didYouMean(word string, known []string) string {
 	if len(sorted) == 0 {
 		return ""
 	}
-	if len(sorted) > maxListed {
+	list := strings.Join(sorted, ", ")
+	if len(list) > maxListed {
 		return "docs/CONFIG.md lists the known ones"
 	}
-	return "known here: " + strings.Join(sorted, ", ")
+	return "known here: " + list
 }
 
 func editDistance(a, b string) int {

@@ -24,6 +24,16 @@ func (t *Topology) checkReader(flow *Flow, path string, f *findings) {
 		}
 		f.add(place, says+" can't be had with ordered: true: a share group keeps no order", "use read: partition, or ordered: false")
 	}
+	if read == ReaderShare && flow.Guarantee == GuaranteeExactlyOnce {
+		place, hint := path+".read", "use read: partition or auto"
+		if flow.Read != ReaderShare {
+			place = path + ".guarantee" // the group protocol, on one of its levels, says share
+		}
+		if readerOf(t.protocol(flow)) == ReaderShare {
+			hint = "use read: partition: " + keyProtocol + " says share" // under auto, too
+		}
+		f.add(place, "not supported by this version: exactly-once through share groups", hint)
+	}
 	if _, given := flow.Properties[keyGroupID]; given && read == ReaderPartition {
 		f.add(path+".properties."+keyGroupID, "has no effect: this flow never reads through a share group", "remove it")
 	}
@@ -68,6 +78,9 @@ func (t *Topology) checkGroups(f *findings) {
 	for _, flow := range t.Flows {
 		taken[group{flow.From, positionsGroup(flow.Name)}] = "the positions of flow " + flow.Name
 		taken[group{flow.From, stopsGroup(flow.Name)}] = "the stops of flow " + flow.Name
+		if flow.To != "" {
+			taken[group{flow.To, shardsGroup(flow.Name)}] = "the shards of flow " + flow.Name
+		}
 	}
 	// Derived names first: the finding belongs to the name that was written.
 	inOrder := slices.Clone(t.Flows)

@@ -234,6 +234,13 @@ func (p *parser) duration(dst *time.Duration) setter {
 	return converted(p, dst, `a duration such as "30s"`, time.ParseDuration, "!!str")
 }
 
+// timeout reads the timeout of transactions. Whatever is no duration, -1 or
+// 50d for example, gets the range told at once.
+func (p *parser) timeout(dst *time.Duration) setter {
+	want := fmt.Sprintf(`a duration from %s to %s such as "30s"`, span(minTxnTimeout), span(maxTxnTimeout))
+	return converted(p, dst, want, time.ParseDuration, "!!str")
+}
+
 func (p *parser) size(dst *int) setter {
 	return converted(p, dst, `a number of bytes such as 1048576 or "8MiB"`, parseSize, "!!int", "!!str")
 }

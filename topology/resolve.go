@@ -53,6 +53,7 @@ type Setting struct {
 
 func positionsGroup(flow string) string { return "onceover." + flow + ".positions" }
 func stopsGroup(flow string) string     { return "onceover." + flow + ".stops" }
+func shardsGroup(flow string) string    { return "onceover." + flow + ".shards" }
 func shareGroup(f *Flow) string {
 	if v, ok := f.Properties[keyGroupID]; ok {
 		return v.Text
@@ -97,18 +98,24 @@ func (t *Topology) Resolve(f *Flow) (*Resolved, error) {
 // reader applies the levels to the choice of the reader: the flow's own
 // "read" and its protocol stand above the worker's protocol.
 func (t *Topology) reader(f *Flow) (Reader, string) {
-	v, own := f.Properties[flowLevel.consumer+keyProtocol]
-	if !own {
-		v = t.Properties[workerLevel.consumer+keyProtocol]
-	}
-	implied := readerOf(v.Text)
+	asked := t.protocol(f)
+	implied := readerOf(asked)
 	switch {
 	case implied == ReaderAuto:
 		return f.Read, impliedProtocol(f.Read)
 	case f.Read == ReaderAuto || f.Read == implied:
-		return implied, v.Text
+		return implied, asked
 	}
 	return f.Read, impliedProtocol(f.Read)
+}
+
+// protocol is the group protocol that the flow, or else the worker, names.
+func (t *Topology) protocol(f *Flow) string {
+	v, own := f.Properties[flowLevel.consumer+keyProtocol]
+	if !own {
+		v = t.Properties[workerLevel.consumer+keyProtocol]
+	}
+	return v.Text
 }
 
 func impliedProtocol(r Reader) string {
@@ -184,6 +191,15 @@ func (s settings) declared(t *Topology, f *Flow, path string) {
 		{"ordered", string(f.Ordered)},
 		{"start", string(f.Start)},
 		{"on_error", string(f.OnError)},
+		{"on_gap", string(f.OnGap)},
+		{"on_recreate", string(f.OnRecreate)},
+		{"on_target_recreate", string(f.OnTargetRecreate)},
+		{"allow_unverified_transactions", strconv.FormatBool(f.AllowUnverified)},
+		{"allow_no_topic_ids", strconv.FormatBool(f.AllowNoTopicIDs)},
+		{"transaction.timeout", span(f.Transaction.Timeout)},
+		{"transaction.interval", span(f.Transaction.Interval)},
+		{"ledger.shards", strconv.Itoa(f.Ledger.Shards)},
+		{"ledger.replication_factor", strconv.Itoa(int(f.Ledger.ReplicationFactor))},
 		{"provenance", strconv.FormatBool(f.Provenance)},
 		{"lanes", strconv.Itoa(f.Lanes)},
 		{"create.enabled", strconv.FormatBool(f.Create.Enabled)},

@@ -174,13 +174,32 @@ type Flow struct {
 	Start Start
 	// OnError, default stop.
 	OnError OnError
+	// OnGap, OnRecreate and OnTargetRecreate are the ways out of what voids
+	// exactly-once; default stop. A flow that copies at-least-once does not
+	// look at them.
+	OnGap            OnGap
+	OnRecreate       OnRecreate
+	OnTargetRecreate OnTargetRecreate
 	// Provenance adds the header "onceover.source.cluster" with the source
 	// cluster's id, and drops records that carry the target's id, so that
 	// two-way mirroring under unchanged names does not loop. Default: true.
 	Provenance bool
 	// Lanes is the number of parallel workers in one process, each with its
-	// own source member and producer. Default: 2.
+	// own source member and producer. At-least-once only: with exactly-once a
+	// process runs one lane for each shard that it owns. Default: 2.
 	Lanes int
+	// Transaction bounds the transactions of exactly-once in time.
+	Transaction Transaction
+	// Ledger says how the ledger of exactly-once is made.
+	Ledger Ledger
+	// AllowUnverified takes, for exactly-once, a target that does not verify
+	// transactions (before Kafka 3.6), where a late write can leave one open
+	// for ever. Default: false.
+	AllowUnverified bool
+	// AllowNoTopicIDs takes, for exactly-once, a source without topic ids
+	// (before Kafka 2.8), where a topic that was deleted and made again can't
+	// be told from the old one. Default: false.
+	AllowNoTopicIDs bool
 	// Create says how missing target topics are made.
 	Create Create
 	// Limits bound memory and time.
@@ -214,8 +233,9 @@ type Create struct {
 
 // Limits bound what one process holds of one flow.
 type Limits struct {
-	// Records and Bytes bound one batch of one lane; a lane holds one batch
-	// being written and one prefetched. Defaults: 5000 records, 8 MiB.
+	// Records and Bytes bound one batch, and one transaction, of one lane; a
+	// lane holds one batch being written and one prefetched. Defaults: 5000
+	// records, 8 MiB.
 	Records int
 	Bytes   int
 	// Refresh is how often topics, partitions and settings are looked at

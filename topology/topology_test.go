@@ -294,6 +294,15 @@ func TestRoundTrip(t *testing.T) {
 		f.Ordered = rapid.SampledFrom([]topology.Ordered{"auto", "true", "false"}).Draw(t, "ordered")
 		f.Provenance = rapid.Bool().Draw(t, "provenance")
 		f.Lanes = rapid.IntRange(1, 256).Draw(t, "lanes")
+		f.OnGap = rapid.SampledFrom([]topology.OnGap{"stop", "skip"}).Draw(t, "gap")
+		f.OnRecreate = rapid.SampledFrom([]topology.OnRecreate{"stop", "restart"}).Draw(t, "recreate")
+		f.OnTargetRecreate = rapid.SampledFrom([]topology.OnTargetRecreate{"stop", "refill"}).Draw(t, "target recreate")
+		f.AllowUnverified = rapid.Bool().Draw(t, "unverified")
+		f.AllowNoTopicIDs = rapid.Bool().Draw(t, "no topic ids")
+		f.Transaction.Timeout = time.Duration(rapid.IntRange(5_000, 900_000).Draw(t, "timeout")) * time.Millisecond
+		f.Transaction.Interval = time.Duration(rapid.IntRange(1_000, 1_250_000).Draw(t, "interval")) * time.Microsecond
+		f.Ledger.Shards = rapid.IntRange(1, 1000).Draw(t, "shards")
+		f.Ledger.ReplicationFactor = rapid.SampledFrom([]int16{-1, 1, 3}).Draw(t, "ledger rf")
 		f.Create.ReplicationFactor = rapid.SampledFrom([]int16{-1, 1, 3}).Draw(t, "rf")
 		f.Limits.Refresh = time.Duration(rapid.IntRange(100, 3600000).Draw(t, "refresh")) * time.Millisecond
 		f.Limits.Bytes = rapid.IntRange(1024, 1<<30).Draw(t, "bytes")
@@ -352,6 +361,8 @@ func plain(t *topology.Topology) string {
 		fmt.Fprintf(&b, " %q %q %q %q", f.Name, f.From, f.To, f.Rename)
 		fmt.Fprintf(&b, " %q %q", f.Topics.Include, f.Topics.Exclude)
 		fmt.Fprintf(&b, " %q %q %q %q %q", f.Guarantee, f.Read, f.Ordered, f.Start, f.OnError)
+		fmt.Fprintf(&b, " %q %q %q", f.OnGap, f.OnRecreate, f.OnTargetRecreate)
+		fmt.Fprintf(&b, " %t %t %+v %+v", f.AllowUnverified, f.AllowNoTopicIDs, f.Transaction, f.Ledger)
 		fmt.Fprintf(&b, " %t %d %+v %+v", f.Provenance, f.Lanes, f.Create, f.Limits)
 		texts(f.Properties)
 	}

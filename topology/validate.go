@@ -133,15 +133,14 @@ func (t *Topology) checkFlow(flow *Flow, path string, f *findings) {
 		known(f, path+".on_error", flow.OnError, OnErrorStop, OnErrorSkip)
 	}
 	within(f, path+".lanes", flow.Lanes, 1, maxLanes)
-	if rf := flow.Create.ReplicationFactor; rf != -1 && rf < 1 {
-		f.add(path+".create.replication_factor", fmt.Sprintf("expected -1 (the broker's default) or at least 1, got %d", rf), "")
-	}
+	checkReplication(f, path+".create.replication_factor", flow.Create.ReplicationFactor)
+	checkLedger(flow, path, f)
 	within(f, path+".limits.records", flow.Limits.Records, 1, maxRecords)
 	within(f, path+".limits.bytes", flow.Limits.Bytes, 1<<10, 1<<30)
-	within(f, path+".limits.refresh", flow.Limits.Refresh, 100*time.Millisecond, time.Hour)
-	within(f, path+".limits.shutdown", flow.Limits.Shutdown, 100*time.Millisecond, time.Hour)
+	lasting(f, path+".limits.refresh", flow.Limits.Refresh, 100*time.Millisecond, time.Hour)
+	lasting(f, path+".limits.shutdown", flow.Limits.Shutdown, 100*time.Millisecond, time.Hour)
 	// The window that brokers accept for share.record.lock.duration.ms.
-	within(f, path+".limits.lock", flow.Limits.Lock, 15*time.Second, time.Minute)
+	lasting(f, path+".limits.lock", flow.Limits.Lock, 15*time.Second, time.Minute)
 	flowLevel.check(flow.Properties, path, f)
 	t.checkReader(flow, path, f)
 }
@@ -172,8 +171,10 @@ func (t *Topology) checkEnds(flow *Flow, path string, f *findings) {
 	if flow.Guarantee == GuaranteeExactlyOnce {
 		f.add(path+".guarantee", "exactly-once needs a Kafka target: a file sink has no transactions", "use at-least-once or auto")
 	}
-	if _, given := t.lines[path+".create"]; given {
-		f.add(path+".create", "has no effect with a file sink", "remove it")
+	for _, key := range append([]string{"create"}, ledgerKeys...) {
+		if _, given := t.lines[path+"."+key]; given {
+			f.add(path+"."+key, "has no effect with a file sink", "remove it")
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(flow.Properties)) {
 		if strings.HasPrefix(key, flowLevel.producer) {
@@ -290,9 +291,22 @@ func known[T ~string](f *findings, path string, got T, all ...T) {
 	f.add(path, fmt.Sprintf("unknown value %q", string(got)), didYouMean(string(got), texts))
 }
 
-// within checks a value that has to lie in a range.
-func within[T int | time.Duration](f *findings, path string, got, low, high T) {
+// within checks a number that has to lie in a range.
+func within(f *findings, path string, got, low, high int) {
 	if got < low || got > high {
-		f.add(path, fmt.Sprintf("expected %v to %v, got %v", low, high, got), "")
+		f.add(path, fmt.Sprintf("expected %d to %d, got %d", low, high, got), "")
+	}
+}
+
+// lasting checks a duration that has to lie in a range.
+func lasting(f *findings, path string, got, low, high time.Duration) {
+	if got < low || got > high {
+		f.add(path, fmt.Sprintf("expected %s to %s, got %s", span(low), span(high), span(got)), "")
+	}
+}
+
+func checkReplication(f *findings, path string, factor int16) {
+	if factor != -1 && factor < 1 {
+		f.add(path, fmt.Sprintf("expected -1 (the broker's default) or at least 1, got %d", factor), "")
 	}
 }

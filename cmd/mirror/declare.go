@@ -41,7 +41,7 @@ func quickFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "ordered", Usage: "keep the order per partition; --ordered=false: never needed (default: where a topic is compacted)", Category: quickCategory, DisableDefaultText: true},
 		text("start", "earliest or latest, in a topic that was never read before (default: earliest)"),
 		text("on-error", "stop or skip, for a record that the target refuses for good (default: stop)"),
-		&cli.IntFlag{Name: "lanes", Usage: "parallel workers", Category: quickCategory, DefaultText: "2"},
+		&cli.IntFlag{Name: "lanes", Usage: "parallel workers of an at-least-once flow", Category: quickCategory, DefaultText: "2"},
 		text("name", "`NAME` of the flow; group names on the source derive from it (default: quick)"),
 	}
 }
