@@ -23,6 +23,8 @@ type Capabilities struct {
 	Features map[string]int16
 	// versions are the highest request versions that every broker speaks.
 	versions map[int16]int16
+	// nodes are the ids of the live brokers.
+	nodes []int32
 }
 
 // Feature names, as brokers finalise them.
@@ -87,6 +89,7 @@ func Probe(ctx context.Context, cl *kgo.Client) (*Capabilities, error) {
 	c := &Capabilities{ClusterID: meta.Cluster, Brokers: len(meta.Brokers), Features: map[string]int16{}}
 	epoch := int64(-2)
 	for _, b := range meta.Brokers {
+		c.nodes = append(c.nodes, b.NodeID)
 		req := kmsg.NewPtrApiVersionsRequest()
 		req.ClientSoftwareName, req.ClientSoftwareVersion = "onceover", "1"
 		kresp, err := cl.Broker(int(b.NodeID)).RetriableRequest(ctx, req)

@@ -35,6 +35,9 @@ type producer struct {
 	topics map[string]topicInfo
 	queues map[target]*queue
 	order  []*queue // in the order of their first record
+	// expect are the ids that topics have to have, see [Session.Expect].
+	expect map[string][16]byte
+	rest   rest
 	// added are the partitions that the coordinator knows of (v1).
 	added map[target]bool
 
@@ -245,6 +248,7 @@ func (p *producer) end(ctx context.Context, commit bool) (producerID, error) {
 	}
 	if p.v2 {
 		p.id = producerID{resp.ProducerID, resp.ProducerEpoch}
+		p.rest.ended(time.Now())
 	}
 	return p.id, nil
 }

@@ -85,6 +85,9 @@ func (p *producer) problem() (since time.Time, err error) {
 // named with it.
 func (p *producer) send(ctx context.Context) (Request, error) {
 	now := time.Now()
+	if p.rest.until.After(now) {
+		return Produce, nil
+	}
 	var ready []*queue
 	for _, q := range p.order {
 		if len(q.sealed) > 0 && !q.flying && !q.next.After(now) {
@@ -129,6 +132,7 @@ func (p *producer) send(ctx context.Context) (Request, error) {
 		byLeader[leader] = append(byLeader[leader], b)
 	}
 	for _, leader := range leaders {
+		p.rest.sent(now)
 		p.fly(leader, byLeader[leader])
 	}
 	return Produce, nil
@@ -166,11 +170,14 @@ func (p *producer) know(ctx context.Context, ready []*queue) error {
 		p.topics = map[string]topicInfo{}
 	}
 	for name, t := range found {
-		if was, ok := p.topics[name]; ok && t.err == nil && was.id != ([16]byte{}) && was.id != t.id {
-			return fmt.Errorf("target topic %s: %w", name, ErrRecreated)
+		want := p.expect[name]
+		if was, ok := p.topics[name]; ok {
+			want = was.id
 		}
-		if was, ok := p.topics[name]; ok && t.err != nil {
-			t.id = was.id
+		if t.err != nil {
+			t.id = want
+		} else if want != ([16]byte{}) && want != t.id {
+			return fmt.Errorf("target topic %s: %w", name, ErrRecreated)
 		}
 		p.topics[name] = t
 	}
@@ -263,6 +270,7 @@ type result struct {
 // the results.
 func (p *producer) take(a answer, patience time.Duration) []result {
 	p.busy[a.leader] = false
+	p.rest.answered(time.Now())
 	said := map[target]*kmsg.ProduceResponseTopicPartition{}
 	if a.err == nil {
 		for i := range a.resp.Topics {
@@ -342,12 +350,26 @@ func (p *producer) nameOf(id [16]byte) string {
 	return ""
 }
 
+// overdue is a partition whose first batch has been tried for longer than
+// patience.
+func (p *producer) overdue(patience time.Duration) *queue {
+	for _, q := range p.order {
+		if len(q.sealed) > 0 && !q.flying && q.problem != nil && time.Since(q.since) >= patience {
+			return q
+		}
+	}
+	return nil
+}
+
 // nextTry is when a batch may be sent that has to wait, false when none has.
 func (p *producer) nextTry() (at time.Time, ok bool) {
 	for _, q := range p.order {
 		if len(q.sealed) > 0 && !q.flying && !q.next.IsZero() && (!ok || q.next.Before(at)) {
 			at, ok = q.next, true
 		}
+	}
+	if until := p.rest.until; !until.IsZero() && (!ok || until.After(at)) && !p.idle() {
+		at, ok = until, true
 	}
 	return at, ok
 }

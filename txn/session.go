@@ -73,6 +73,24 @@ func (e *RefusedError) Error() string {
 // Unwrap returns the broker's error.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
+// StuckError: a partition of the target has not taken a record for as long as a
+// transaction can wait, and it is the partition that says so.
+type StuckError struct {
+	// Topic and Partition of the target.
+	Topic     string
+	Partition int32
+	// Err is the broker's.
+	Err error
+}
+
+// Error names the place on the target and the reason.
+func (e *StuckError) Error() string {
+	return fmt.Sprintf("%s[%d] of the target takes nothing: %v", e.Topic, e.Partition, e.Err)
+}
+
+// Unwrap returns the broker's error.
+func (e *StuckError) Unwrap() error { return e.Err }
+
 // Errors of a session, besides those of brokers.
 var (
 	// ErrFenced: somebody else has used the transactional id. [Session.Own] may
@@ -189,6 +207,16 @@ func (s *Session) classify(r Request, err error) Action {
 // Resolved is what became of the last transaction, as far as it is known;
 // after [Session.Own] that includes one that was in doubt.
 func (s *Session) Resolved() Outcome { return s.outcome }
+
+// Expect names the id that a target topic has to have from now on: copies are
+// not for one that was deleted and created again, see [ErrRecreated]. All zeros
+// expects nothing.
+func (s *Session) Expect(topic string, id [16]byte) {
+	if s.p.expect == nil {
+		s.p.expect = map[string][16]byte{}
+	}
+	s.p.expect[topic] = id
+}
 
 // TxnID is the transactional id.
 func (s *Session) TxnID() string { return s.p.txnID }

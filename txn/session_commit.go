@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -36,6 +37,10 @@ func (s *Session) Add(source SourcePartition, offset int64, rec *kgo.Record) {
 func (s *Session) Size() (records, bytes, mapBytes int) {
 	return s.records, s.bytes, s.runs.Size()
 }
+
+// Rest is how long the next copies would wait, because the transaction before
+// is still being ended; time to gather more.
+func (s *Session) Rest() time.Duration { return max(0, time.Until(s.p.rest.until)) }
 
 // Send sends what is at hand and takes the answers that are there. It does not
 // wait for any. An error means that the transaction is over, aborted.
@@ -157,6 +162,10 @@ func (s *Session) flush(ctx context.Context) bool {
 
 // push has the producer send.
 func (s *Session) push(ctx context.Context) {
+	if q := s.p.overdue(s.patience()); q != nil {
+		s.stuck(q.at, q.problem)
+		return
+	}
 	if r, err := s.p.send(ctx); err != nil {
 		if r == Inspect && s.classify(r, err) == Retry && ctx.Err() == nil {
 			for _, q := range s.p.order {
@@ -175,6 +184,17 @@ func (s *Session) push(ctx context.Context) {
 	}
 }
 
+// stuck ends a transaction that waits for one partition for too long.
+func (s *Session) stuck(at target, err error) {
+	if _, said := errors.AsType[*kerr.Error](err); said && at != s.p.always[0] && at != s.p.always[1] {
+		err = &StuckError{Topic: at.topic, Partition: at.partition, Err: err}
+	} else {
+		err = fmt.Errorf("produce to %s[%d]: %w", at.topic, at.partition, err)
+	}
+	s.failed(Produce, err)
+	s.on(evProduceErr{RestartLane})
+}
+
 // patience is how long a batch is tried again: so that a transaction that will
 // not succeed is given up before the broker does.
 func (s *Session) patience() time.Duration { return s.cfg.Timeout * 2 / 3 }
@@ -188,6 +208,10 @@ func (s *Session) take(a answer) {
 		if r.err != nil {
 			action := s.classify(Produce, r.err)
 			err := fmt.Errorf("produce to %s[%d]: %w", r.at.topic, r.at.partition, r.err)
+			if action == Retry {
+				s.stuck(r.at, r.err)
+				continue
+			}
 			if action == Abort && len(r.spots) > 0 {
 				refused := &RefusedError{Topic: r.at.topic, Partition: r.at.partition, Err: r.err}
 				if r.n == 1 {
