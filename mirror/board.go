@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceover-mirror/onceover/topology"
 	"github.com/onceover-mirror/onceover/txn"
 )
 
@@ -30,8 +31,10 @@ type board struct {
 	parts    map[place]*PartitionState
 	moved    map[place]time.Time // last progress, or when lag appeared
 	troubles map[string]trouble
-	hurdles  map[place]error // what keeps single partitions from being read
-	audit    *audit          // nil: not kept
+	hurdles  map[place]error   // what keeps single partitions from being read
+	holders  map[place]*holder // whose open transaction a partition waits behind
+	doubts   map[int32]bool    // shards with a transaction whose commit had no clear answer
+	audit    *audit            // nil: not kept
 	// outside: the flow is looked at, not run.
 	outside bool
 }
@@ -54,7 +57,8 @@ func newBoard(name, from, to string, obs *Observer, log *slog.Logger) *board {
 		obs: obs, log: log,
 		flow:   FlowState{Name: name, From: from, To: to, Phase: FlowStarting},
 		topics: map[string]TopicState{}, parts: map[place]*PartitionState{},
-		moved: map[place]time.Time{}, troubles: map[string]trouble{}, hurdles: map[place]error{},
+		moved: map[place]time.Time{}, troubles: map[string]trouble{}, hurdles: map[place]error{}, holders: map[place]*holder{},
+		doubts: map[int32]bool{},
 	}
 }
 
@@ -64,7 +68,7 @@ func (b *board) part(topic string, partition int32) *PartitionState {
 	if p == nil {
 		p = &PartitionState{
 			Topic: topic, Partition: partition, Target: b.topics[topic].Target,
-			Phase: PartitionIdle, Since: time.Now().UTC(), Lag: -1, LagSeconds: -1, EndOffset: -1,
+			Phase: PartitionIdle, Since: time.Now().UTC(), Lag: -1, LagSeconds: -1, Unstable: -1, EndOffset: -1,
 		}
 		b.parts[at] = p
 	}
@@ -87,7 +91,7 @@ func (b *board) copied(topic string, partition int32, n int, bytes int64) {
 	p.Records += int64(n)
 	p.Bytes += bytes
 	b.moved[place{topic, partition}] = time.Now()
-	if p.Phase == PartitionStalled {
+	if p.Phase == PartitionStalled || p.Phase == PartitionWaiting {
 		b.enter(p, PartitionCopying, "", "")
 	}
 	b.mu.Unlock()
@@ -285,6 +289,9 @@ func (b *board) phase(phase FlowPhase, reason, hint string) {
 func (b *board) decided(d decision) {
 	b.mu.Lock()
 	b.flow.Guarantee, b.flow.Reader, b.flow.Order, b.flow.Why = string(d.guarantee), string(d.reader), d.order(), d.why
+	if d.guarantee == topology.GuaranteeExactlyOnce && b.flow.Shards == nil {
+		b.flow.Shards = &ShardState{Owned: []int{}}
+	}
 	b.mu.Unlock()
 }
 
@@ -308,45 +315,10 @@ func (b *board) setTopics(ts []TopicState) {
 			delete(b.parts, at)
 			delete(b.moved, at)
 			delete(b.hurdles, at)
+			delete(b.holders, at)
 			continue
 		}
 		p.Target = t.Target
-	}
-}
-
-// lagged sets what the monitor found for one partition.
-func (b *board) lagged(topic string, partition int32, lag, end int64, seconds float64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Now()
-	at := place{topic, partition}
-	p := b.part(topic, partition)
-	if lag <= 0 || p.Lag <= 0 || end-lag > p.EndOffset-p.Lag {
-		b.moved[at] = now // nothing to do, or lag has just appeared, or it went on, here or in another process
-	}
-	p.Lag, p.EndOffset, p.LagSeconds = lag, end, seconds
-	b.place(at, p, now)
-}
-
-// place puts a partition into the phase that its lag and its last progress
-// call for.
-func (b *board) place(at place, p *PartitionState, now time.Time) {
-	switch {
-	case p.Phase == PartitionStopped:
-	case p.Lag <= 0:
-		b.enter(p, PartitionIdle, "", "")
-	case b.outside:
-		b.enter(p, PartitionLagging, "", "")
-	case now.Sub(b.moved[at]) >= StallAfter:
-		reason, hint := "records wait and nothing moves", "see the flow's troubles and the source's group"
-		if err := cmp.Or(b.hurdles[at], b.anyTrouble()); err != nil {
-			reason, hint = reasonOf(err), hintOf(err)
-		}
-		b.enter(p, PartitionStalled, reason, hint)
-	case b.hurdles[at] != nil:
-		b.enter(p, PartitionCopying, reasonOf(b.hurdles[at]), hintOf(b.hurdles[at]))
-	default:
-		b.enter(p, PartitionCopying, "", "")
 	}
 }
 
@@ -367,6 +339,11 @@ func (b *board) snapshot() FlowState {
 		b.place(at, p, now)
 	}
 	s := b.flow
+	if s.Shards != nil {
+		shards := *s.Shards
+		shards.Owned = slices.Clone(shards.Owned)
+		s.Shards = &shards
+	}
 	if s.Reason == "" {
 		if err := b.anyTrouble(); err != nil {
 			s.Reason, s.Hint = reasonOf(err), hintOf(err)

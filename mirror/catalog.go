@@ -43,7 +43,7 @@ func (p passing) Unwrap() error { return p.error }
 // route is a source topic that is ready to be copied.
 type route struct {
 	topic, target string
-	id            [16]byte
+	id, targetID  [16]byte
 	partitions    int
 }
 
@@ -55,6 +55,17 @@ type view struct {
 	unread    []string // those of the latter kind
 	began     time.Time
 	passing   map[string]bool // topics whose reason may be gone at the next look
+	planned   map[string]planned
+}
+
+// planned is what a look that alters nothing leaves undone at a target topic,
+// and the reason not to copy its source topic yet.
+type planned struct {
+	error
+	topic, target string
+	// partitions that the target has, 0 when it is to be made, and is to have.
+	has, partitions int
+	configs         map[string]*string
 }
 
 // portable are the topic configs that travel, where somebody set them at the
@@ -68,7 +79,7 @@ var portable = []string{
 // refresh looks at both clusters. The error is one that concerns all topics;
 // what concerns one stands in its state.
 func (c *catalog) refresh(ctx context.Context, stopped map[string]string) (*view, error) {
-	v := &view{began: time.Now(), ready: map[string]route{}, passing: map[string]bool{}}
+	v := &view{began: time.Now(), ready: map[string]route{}, passing: map[string]bool{}, planned: map[string]planned{}}
 	all, err := listTopics(ctx, c.src)
 	if err != nil {
 		return nil, fmt.Errorf("list topics of %s: %w", c.flow.From, err)
@@ -106,6 +117,9 @@ func (c *catalog) refresh(ctx context.Context, stopped map[string]string) (*view
 		if err != nil {
 			st.Reason, st.Hint = err.Error(), hintOf(err)
 			v.passing[name] = errors.As(err, &passing{})
+			if p, ok := errors.AsType[planned](err); ok {
+				v.planned[name] = p
+			}
 		} else {
 			st.Ready = true
 			v.ready[name] = rt
@@ -163,6 +177,7 @@ func (c *catalog) judge(ctx context.Context, src kadm.TopicDetail, rivals []stri
 	if denied(dst.AuthorizedOperations, kmsg.ACLOperationWrite) {
 		return &hinted{fmt.Errorf("not permitted: WRITE on %s", c.flow.To), "grant WRITE on TOPIC " + rt.target}
 	}
+	rt.targetID = dst.ID
 	if len(dst.Partitions) < rt.partitions {
 		return c.grow(ctx, dst, rt)
 	}
@@ -187,15 +202,15 @@ func (c *catalog) create(ctx context.Context, src kadm.TopicDetail, rt *route, c
 	if !c.flow.Create.Enabled {
 		return &hinted{fmt.Errorf("target topic %s does not exist", rt.target), "create it, or set create.enabled: true"}
 	}
-	if c.readOnly {
-		return fmt.Errorf("target topic %s does not exist yet", rt.target)
-	}
 	ct := kadm.StringPtr("CreateTime")
 	configs := map[string]*string{"message.timestamp.type": ct}
 	for _, k := range portable {
 		if v, ok := cfg[k]; ok {
 			configs[k] = &v
 		}
+	}
+	if c.readOnly {
+		return planned{fmt.Errorf("target topic %s does not exist yet", rt.target), rt.topic, rt.target, 0, rt.partitions, configs}
 	}
 	resp, err := kadm.NewClient(c.dst).CreateTopic(ctx, int32(rt.partitions), c.flow.Create.ReplicationFactor, configs, rt.target)
 	if err == nil {
@@ -208,12 +223,18 @@ func (c *catalog) create(ctx context.Context, src kadm.TopicDetail, rt *route, c
 				"topic", src.Topic, "target", rt.target, "hint", "to copy it again from the start, stop the flow and reset its group at the source")
 		}
 	case errors.Is(err, kerr.TopicAlreadyExists): // another process was faster
-	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
-		return &hinted{fmt.Errorf("not permitted: CREATE of topic %s on %s", rt.target, c.flow.To), "grant CREATE on TOPIC " + rt.target + ", or create it with " + strconv.Itoa(rt.partitions) + " partitions"}
 	default:
-		return &hinted{fmt.Errorf("create target topic %s: %w", rt.target, withMessage(err, &resp.ErrMessage)), "tried again at each refresh"}
+		return notMade(c.flow.To, rt.target, rt.partitions, err, &resp.ErrMessage)
 	}
 	return c.await(ctx, rt)
+}
+
+// notMade says why a target topic can't be made.
+func notMade(to, target string, partitions int, err error, msg *string) error {
+	if errors.Is(err, kerr.TopicAuthorizationFailed) || errors.Is(err, kerr.ClusterAuthorizationFailed) {
+		return &hinted{fmt.Errorf("not permitted: CREATE of topic %s on %s", target, to), "grant CREATE on TOPIC " + target + ", or create it with " + strconv.Itoa(partitions) + " partitions"}
+	}
+	return &hinted{fmt.Errorf("create target topic %s: %w", target, withMessage(err, msg)), "tried again at each refresh"}
 }
 
 // grow adds the partitions that the target lacks.
@@ -223,7 +244,7 @@ func (c *catalog) grow(ctx context.Context, dst kadm.TopicDetail, rt *route) err
 		return &hinted{fewer, "add partitions, or set create.enabled: true"}
 	}
 	if c.readOnly {
-		return fewer
+		return planned{fewer, rt.topic, rt.target, len(dst.Partitions), rt.partitions, nil}
 	}
 	resp, err := kadm.NewClient(c.dst).UpdatePartitions(ctx, rt.partitions, rt.target)
 	if err == nil {
@@ -256,6 +277,7 @@ func (c *catalog) await(ctx context.Context, rt *route) error {
 				}
 			}
 			if led == rt.partitions {
+				rt.targetID = d.ID
 				return nil
 			}
 			last = fmt.Errorf("%d of %d partitions have a leader", led, rt.partitions)

@@ -58,6 +58,7 @@ func (w *world) flow(name string, topics ...string) *topology.Flow {
 	f := topology.NewFlow(name)
 	f.From, f.To = "source", "target"
 	f.Topics.Include = topics
+	f.Guarantee = topology.GuaranteeAtLeastOnce
 	f.Limits.Refresh = 300 * time.Millisecond
 	f.Limits.Shutdown = 10 * time.Second
 	f.Limits.Lock = 15 * time.Second

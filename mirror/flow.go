@@ -30,9 +30,13 @@ type flow struct {
 	// Set by prepare, constant afterwards.
 	src, dst       *kgo.Client
 	srcCap, dstCap *txn.Capabilities // dstCap is nil for a sink other than Kafka
+	dstTxn         *txn.TxnAbilities // nil where exactly-once is not asked for
 	decision       decision
 	group          settledSettings
 	cat            *catalog
+	ledger         ledgerHome // exactly-once
+
+	tails []*txn.Ledger // of all shards, as last read by the lag watcher
 
 	mu      sync.Mutex
 	readers map[int]reader       // by lane
@@ -46,10 +50,14 @@ type flow struct {
 	wake    chan struct{}
 	// nameless: another process uses the instance name.
 	nameless bool
+	// Exactly-once: lanes by shard, and committed positions.
+	shards   map[int32]*shardLane
+	progress map[place]reachedPlace
 
 	oweMu sync.Mutex // one change to the owed notes at a time
 
-	stuck map[tip]*stuckPart // the lag watcher's own
+	stuck   map[tip]*stuckPart // the lag watcher's own
+	holdups map[place]*holdup  // the lag watcher's own
 
 	lost   []lostRange   // to be copied by offset
 	losses chan struct{} // lost has grown
@@ -71,6 +79,8 @@ func newFlow(m *Mirror, def *topology.Flow) (*flow, error) {
 		written: &writtenSet{}, readers: map[int]reader{}, ready: map[string]route{},
 		blocked: map[string]*blockage{}, stopped: map[string]string{}, parts: map[place]string{},
 		owed: map[string]stopRecord{}, absent: map[string]int{}, wake: make(chan struct{}, 1), losses: make(chan struct{}, 1), members: map[string]bool{}, stuck: map[tip]*stuckPart{},
+		holdups: map[place]*holdup{},
+		shards:  map[int32]*shardLane{}, progress: map[place]reachedPlace{},
 	}, nil
 }
 
@@ -121,13 +131,7 @@ func (f *flow) run(ctx context.Context) (err error) {
 	lanes, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var wg sync.WaitGroup
-	for n := range f.def.Lanes {
-		wg.Go(func() {
-			if err := f.keepLane(lanes, work, n); err != nil {
-				fail(err)
-			}
-		})
-	}
+	f.startLanes(&wg, lanes, work, fail)
 	wg.Go(func() {
 		if err := f.watchTopics(lanes); err != nil {
 			fail(err)
@@ -144,6 +148,30 @@ func (f *flow) run(ctx context.Context) (err error) {
 		return cause
 	}
 	return nil
+}
+
+// startLanes starts what copies.
+func (f *flow) startLanes(wg *sync.WaitGroup, ctx, work context.Context, fail func(error)) {
+	if f.exactly() {
+		wg.Go(func() {
+			told, end := context.WithCancel(ctx)
+			var tell sync.WaitGroup
+			tell.Go(func() { f.tellPositions(told) })
+			if err := f.keepShards(ctx, work); err != nil {
+				fail(err)
+			}
+			end() // the last word comes after the last commit
+			tell.Wait()
+		})
+		return
+	}
+	for n := range f.def.Lanes {
+		wg.Go(func() {
+			if err := f.keepLane(ctx, work, n); err != nil {
+				fail(err)
+			}
+		})
+	}
 }
 
 // keepLane runs a lane, and runs it anew after a failure, until ctx ends or it
@@ -245,6 +273,9 @@ func (f *flow) subscribe() {
 	topics := slices.Collect(maps.Keys(f.ready))
 	for _, r := range f.readers {
 		r.setTopics(topics)
+	}
+	for _, l := range f.shards {
+		l.renew()
 	}
 }
 

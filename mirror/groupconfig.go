@@ -105,10 +105,7 @@ func (g groupSettings) apply(ctx context.Context, cl *kgo.Client) (settledSettin
 // write. Refused as a whole, they are set one by one. The error names musts
 // alone.
 func (g groupSettings) setMissing(ctx context.Context, cl *kgo.Client, have map[string]string, s *settledSettings) error {
-	keys := slices.DeleteFunc(g.missing(have), func(key string) bool {
-		_, known := have[key] // a broker may not have the setting per group
-		return !known && !slices.Contains(mustSettings, key)
-	})
+	keys := g.settable(have)
 	if len(keys) == 0 || g.set(ctx, cl, keys...) == nil {
 		return nil
 	}
@@ -124,6 +121,14 @@ func (g groupSettings) setMissing(ctx context.Context, cl *kgo.Client, have map[
 		}
 	}
 	return failed
+}
+
+// settable returns those of the missing settings that a broker may take.
+func (g groupSettings) settable(have map[string]string) []string {
+	return slices.DeleteFunc(g.missing(have), func(key string) bool {
+		_, known := have[key] // a broker may not have the setting per group
+		return !known && !slices.Contains(mustSettings, key)
+	})
 }
 
 // missing returns the settings that differ from what is wanted, sorted.

@@ -46,7 +46,7 @@ func (f *flow) carryPositions(ctx context.Context) error {
 	} else {
 		err = f.carryToGroup(ctx, committed, share)
 	}
-	if err != nil || len(committed) > 0 || len(share) > 0 {
+	if err != nil || len(committed) > 0 || len(share) > 0 || f.exactly() { // start entries say it there
 		return err
 	}
 	return f.seedLatest(ctx)

@@ -222,9 +222,13 @@ func TestLagOpensNoClients(t *testing.T) {
 }
 
 // status asks a mirror that does not run.
-func (w *world) status(f *topology.Flow) mirror.FlowState {
+func (w *world) status(f *topology.Flow, change ...func(*mirror.Options)) mirror.FlowState {
 	w.Helper()
-	m, err := mirror.New(mirror.Options{Topology: w.topologyOf(f)})
+	opts := mirror.Options{Topology: w.topologyOf(f)}
+	for _, c := range change {
+		c(&opts)
+	}
+	m, err := mirror.New(opts)
 	if err != nil {
 		w.Fatal(err)
 	}

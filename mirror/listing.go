@@ -58,6 +58,11 @@ func listTopics(ctx context.Context, cl *kgo.Client, names ...string) (kadm.Topi
 // topicConfigs reads what somebody set of the given keys, at the topic or at
 // its broker. Topics whose configs may not be read are left out.
 func topicConfigs(ctx context.Context, cl *kgo.Client, topics, keys []string) (map[string]map[string]string, error) {
+	return readConfigs(ctx, cl, topics, keys, false)
+}
+
+// readConfigs reads the given keys, with defaults those that nobody set, too.
+func readConfigs(ctx context.Context, cl *kgo.Client, topics, keys []string, defaults bool) (map[string]map[string]string, error) {
 	out := map[string]map[string]string{}
 	if len(topics) == 0 {
 		return out, nil
@@ -81,7 +86,7 @@ func topicConfigs(ctx context.Context, cl *kgo.Client, topics, keys []string) (m
 		}
 		set := map[string]string{}
 		for _, c := range r.Configs {
-			if c.Value != nil && c.Source != kmsg.ConfigSourceDefaultConfig && slices.Contains(keys, c.Name) {
+			if c.Value != nil && (defaults || c.Source != kmsg.ConfigSourceDefaultConfig) && slices.Contains(keys, c.Name) {
 				set[c.Name] = *c.Value
 			}
 		}

@@ -124,6 +124,9 @@ func judge(s State, now time.Time) Health {
 			}
 		}
 		for _, p := range f.Partitions {
+			if p.Phase == PartitionWaiting {
+				h.Remarks = append(h.Remarks, fmt.Sprintf("flow %s: %s[%d] is %s: %s", f.Name, p.Topic, p.Partition, p.Phase, p.Reason))
+			}
 			if p.Phase == PartitionStopped || p.Phase == PartitionStalled {
 				told = told || p.Phase == PartitionStalled // its reason is the trouble
 				h.Problems = append(h.Problems, fmt.Sprintf("flow %s: %s[%d] is %s: %s", f.Name, p.Topic, p.Partition, p.Phase, p.Reason))
@@ -159,7 +162,7 @@ func (m *Mirror) Status(ctx context.Context) (State, error) {
 	var first error
 	for _, f := range m.flows {
 		f.board.observe()
-		if err := f.named(f.lookPatiently(ctx)); err != nil {
+		if err := f.named(f.patiently(ctx, f.look)); err != nil {
 			f.board.phase(FlowObserved, reasonOf(err), hintOf(err))
 			var refusal *Refusal
 			if !errors.As(err, &refusal) {
@@ -172,12 +175,12 @@ func (m *Mirror) Status(ctx context.Context) (State, error) {
 	return s, first
 }
 
-// lookPatiently examines a flow, and again for some seconds while a cluster's
-// answer is one that passes by itself, as that of a coordinator that is starting.
-func (f *flow) lookPatiently(ctx context.Context) error {
+// patiently examines a flow, and again for some seconds while a cluster's answer
+// is one that passes by itself, as that of a coordinator that is starting.
+func (f *flow) patiently(ctx context.Context, look func(context.Context) error) error {
 	const tries = 8
 	for try := 1; ; try++ {
-		err := f.look(ctx)
+		err := look(ctx)
 		f.closeClients()
 		if err == nil || !kerr.IsRetriable(err) || try == tries {
 			return err
@@ -202,10 +205,18 @@ func (f *flow) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := f.probeTxn(ctx); err != nil {
+		return err
+	}
 	if err := f.choose(ctx, v, f.tryGroup); err != nil {
 		return err
 	}
 	f.board.decided(f.decision)
+	if f.exactly() {
+		if _, err := f.findLedger(ctx); err != nil {
+			return err
+		}
+	}
 	if err := f.refresh(ctx); err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ type standing struct {
 	start    int64 // a share group's own start offset, -1 before it has one; it trails
 	position int64 // the oldest offset that is there and not finished; of a share group: if things were finished in order
 	end      int64 // last stable offset
+	high     int64 // high watermark at least, -1 when not known
 	lag      int64 // records not finished
 	told     int64 // the lag that the broker itself tells of a share group, -1 where it does not (before Kafka 4.2)
 }
@@ -45,9 +46,15 @@ func (f *flow) standings(ctx context.Context, topics []string) (map[place]standi
 	if len(topics) == 0 {
 		return out, nil
 	}
+	adm := f.admin()
+	// The high watermarks are read first: one that is ahead of the last stable
+	// offset proves that something was open in between.
+	highs, err := adm.ListEndOffsets(ctx, topics...)
+	if err != nil && len(highs) == 0 {
+		return nil, fmt.Errorf("list end offsets of %s: %w", f.def.From, err)
+	}
 	// The positions are read last: a lag of 0 then proves that everything below
 	// the end is finished.
-	adm := f.admin()
 	ends, err := adm.ListCommittedOffsets(ctx, topics...)
 	if err != nil && len(ends) == 0 {
 		return nil, fmt.Errorf("list end offsets of %s: %w", f.def.From, err)
@@ -56,7 +63,7 @@ func (f *flow) standings(ctx context.Context, topics []string) (map[place]standi
 	if err != nil && len(starts) == 0 {
 		return nil, fmt.Errorf("list start offsets of %s: %w", f.def.From, err)
 	}
-	position, err := f.positions(ctx)
+	position, err := f.positions(ctx, list)
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +80,7 @@ func (f *flow) standings(ctx context.Context, topics []string) (map[place]standi
 		if s.lag >= 0 {
 			s.position = s.end - s.lag
 		}
+		s.high = offsetOf(highs, e.Topic, e.Partition)
 		if start, ok := starts.Lookup(e.Topic, e.Partition); ok && start.Err == nil {
 			s.logStart = start.Offset
 			s.position = max(s.position, start.Offset)
@@ -87,7 +95,10 @@ func (f *flow) standings(ctx context.Context, topics []string) (map[place]standi
 
 // positions reads what the reader's group has: for a share group lag is the
 // broker's own, exact figure, or -1 where it gives none.
-func (f *flow) positions(ctx context.Context) (map[place]standing, error) {
+func (f *flow) positions(ctx context.Context, list kadm.TopicDetails) (map[place]standing, error) {
+	if f.exactly() {
+		return f.ledgerPositions(ctx, list)
+	}
 	out := map[place]standing{}
 	if f.decision.reader == topology.ReaderShare {
 		offsets, err := shareOffsets(ctx, f.admin(), f.settings.ShareGroupID)
@@ -148,24 +159,32 @@ func (f *flow) lookAtLag(ctx context.Context) error {
 }
 
 // post puts standings on the board, with the age of the oldest record that is
-// not finished.
+// not finished, and with who holds back what can't be read.
 func (f *flow) post(ctx context.Context, at map[place]standing) {
-	oldest := f.oldest(ctx, at)
+	oldest, bare := f.oldest(ctx, at)
+	held := f.lookForHolders(ctx, at)
 	for pl, s := range at {
+		lag := s.lag
+		if held[pl] != nil {
+			lag = s.stable(bare[pl])
+		}
 		seconds := float64(0)
-		if s.lag > 0 {
+		if lag > 0 {
 			seconds = -1
 			if ts, ok := oldest[pl]; ok {
 				seconds = max(0, time.Since(ts).Seconds())
 			}
 		}
-		f.board.lagged(pl.topic, pl.partition, s.lag, s.end, seconds)
+		f.board.held(pl.topic, pl.partition, s.unstable(), held[pl])
+		f.board.lagged(pl.topic, pl.partition, lag, s.end, seconds)
 	}
+	f.board.sharded(f.ledger.shards, f.lastCommit())
 }
 
-// oldest reads the timestamp of the record at each lagging position. What
-// can't be read in a second is left out.
-func (f *flow) oldest(ctx context.Context, at map[place]standing) map[place]time.Time {
+// oldest reads the timestamp of the record at each lagging position. bare are
+// those with nothing but what nobody copies (aborted records, markers) up to the
+// last stable offset. What can't be read in a second is left out.
+func (f *flow) oldest(ctx context.Context, at map[place]standing) (times map[place]time.Time, bare map[place]bool) {
 	byLeader := map[int32]map[place]spot{}
 	for pl, s := range at {
 		if s.lag <= 0 || s.leader < 0 {
@@ -179,16 +198,19 @@ func (f *flow) oldest(ctx context.Context, at map[place]standing) map[place]time
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	var (
-		wg  sync.WaitGroup
-		mu  sync.Mutex
-		out = map[place]time.Time{}
+		wg sync.WaitGroup
+		mu sync.Mutex
 	)
+	times, bare = map[place]time.Time{}, map[place]bool{}
 	for leader, spots := range byLeader {
 		wg.Go(func() {
 			for len(spots) > 0 {
 				found, ok := firsts(ctx, f.src, leader, spots)
 				mu.Lock()
-				maps.Copy(out, found)
+				maps.Copy(times, found)
+				for pl, s := range spots {
+					bare[pl] = s.offset >= at[pl].end
+				}
 				mu.Unlock()
 				if !ok {
 					return
@@ -197,7 +219,7 @@ func (f *flow) oldest(ctx context.Context, at map[place]standing) map[place]time
 		})
 	}
 	wg.Wait()
-	return out
+	return times, bare
 }
 
 // firsts reads the times of the records at spots as far as one answer goes. It

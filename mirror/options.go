@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -74,6 +75,16 @@ type Observer struct {
 	// Gap: source offsets first..last (both included) are gone and were not
 	// copied.
 	Gap func(flow, topic string, partition int32, first, last int64)
+	// Owned: an exactly-once flow has fenced a shard and read its ledger. last
+	// is what became of the transaction before, "unknown" when there was none.
+	Owned func(flow string, shard int, last string)
+	// Committed: a transaction of a shard, with n copies in it, committed. took
+	// is how long that was waited for, from the wish to commit on: the answers to
+	// what was sent last, the positions, and the end of the transaction.
+	Committed func(flow string, shard, n int, took time.Duration)
+	// Aborted: a transaction of a shard did not commit, or it is not known
+	// whether it did.
+	Aborted func(flow string, shard int, err error)
 	// Phase: a flow changed its phase.
 	Phase func(flow string, phase FlowPhase, reason string)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -20,19 +19,12 @@ func fenced(fetches kgo.Fetches) bool {
 	return false
 }
 
-// close leaves the group. A static member does not leave by itself, since it may
-// come back; this one is asked to, so that others take over at once.
+// close leaves the group.
 func (r *partitionReader) close(ctx context.Context) error {
 	r.commit(ctx, nil)
-	err := r.cl.LeaveGroupContext(ctx)
-	if r.cfg.instance != "" && err == nil {
-		var resp kadm.LeaveGroupResponses
-		if resp, err = kadm.NewClient(r.cl).LeaveGroup(ctx, kadm.LeaveGroup(r.group).InstanceIDs(r.cfg.instance)); err == nil {
-			err = resp.Error()
-		}
-		if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.GroupIDNotFound) {
-			err = nil
-		}
+	var err error
+	if !r.taken { // the name is another process's, who must not be made to leave
+		err = leaveGroup(ctx, r.cl, r.group, r.cfg.instance)
 	}
 	r.cl.CloseAllowingRebalance()
 	r.changes.Wait()

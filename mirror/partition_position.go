@@ -146,6 +146,12 @@ const idPrefix = "topic-id "
 
 func idText(id [16]byte) string { return idPrefix + base64.RawURLEncoding.EncodeToString(id[:]) }
 
+// positionOf reports whether metadata says nothing else than that a position is
+// one of the topic of that id.
+func positionOf(metadata string, id [16]byte) bool {
+	return !strings.HasPrefix(metadata, idPrefix) || strings.HasPrefix(metadata, idText(id))
+}
+
 func nameIDs(req *kmsg.OffsetCommitRequest, ids map[string][16]byte) {
 	for _, t := range req.Topics {
 		id := ids[t.Topic]
@@ -184,7 +190,7 @@ func (r *partitionReader) adjust(ctx context.Context, starts map[string]map[int3
 		}
 		for p := range ps {
 			o, ok := kept.Lookup(topic, p)
-			if !ok || o.Err != nil || o.At < 0 || !strings.HasPrefix(o.Metadata, idPrefix) || o.Metadata == idText(id) {
+			if !ok || o.Err != nil || o.At < 0 || positionOf(o.Metadata, id) {
 				continue
 			}
 			r.cfg.log.Warn("topic was recreated; it is read from its start", "topic", topic, "partition", p, "old_position", o.At)

@@ -38,8 +38,22 @@ func (f *flow) prepare(ctx context.Context) error {
 	if err := f.insist(ctx, look); err != nil {
 		return err
 	}
+	if err := f.insist(ctx, f.probeTxn); err != nil {
+		return err
+	}
 	set := func(ctx context.Context) error { return f.insist(ctx, f.setGroup) }
 	if err := f.choose(ctx, v, set); err != nil {
+		return err
+	}
+	if f.exactly() {
+		if err := f.prepareLedger(ctx); err != nil {
+			return err
+		}
+		f.board.decided(f.decision)
+		f.adopt(v)
+		return nil
+	}
+	if err := f.insist(ctx, f.suspendLedger); err != nil {
 		return err
 	}
 	if err := f.insist(ctx, f.carryPositions); err != nil {
@@ -62,7 +76,7 @@ func (f *flow) prepare(ctx context.Context) error {
 // choose decides how to run. group is asked whether the share group can be set
 // up, when one is to be read through; with read: auto its refusal is no end.
 func (f *flow) choose(ctx context.Context, v *view, group func(context.Context) error) error {
-	d, refusal := decide(f.def, f.settings, f.srcCap, f.dstCap, v.compacted, v.unread)
+	d, refusal := decide(f.def, f.settings, evidence{f.srcCap, f.dstCap, f.dstTxn, v.compacted, v.unread})
 	if refusal != nil {
 		return refusal
 	}
@@ -75,7 +89,7 @@ func (f *flow) choose(ctx context.Context, v *view, group func(context.Context) 
 		// Share groups are there but can't be set up as they must be.
 		f.decision.reader = topology.ReaderPartition
 		f.decision.serverAssignor = f.settings.Protocol == "consumer"
-		f.decision.why = "share groups can't be used here: " + refusal.Problem + " (" + refusal.Hint + ")"
+		f.decision.because([]string{"share groups can't be used here: " + refusal.Problem + " (" + refusal.Hint + ")"})
 		return nil
 	}
 	return err

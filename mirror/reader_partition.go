@@ -32,6 +32,7 @@ type partitionReader struct {
 	changes sync.WaitGroup // of the client's subscription
 
 	saidEpochs bool // that the source gives no leader epochs; the lane's own
+	taken      bool // another process has joined under this one's name; the lane's own
 
 	mu     sync.Mutex
 	next   map[place]int64     // expected next offset
@@ -124,6 +125,7 @@ func (r *partitionReader) poll(ctx context.Context) (*batch, error) {
 		r.failures(ctx, fetches, b, seek)
 		r.seek(seek)
 		if fenced(fetches) {
+			r.taken = true
 			r.cl.AllowRebalance()
 			return nil, errNameTaken
 		}

@@ -53,6 +53,9 @@ type FlowState struct {
 	Why string `json:"why"`
 	// Lanes that are reading at the moment.
 	Lanes int `json:"lanes"`
+	// Shards is what there is to say of an exactly-once flow; nil for any other,
+	// and before it is decided.
+	Shards *ShardState `json:"shards,omitempty"`
 	// Records and Bytes (keys and values) written to the target and Skipped
 	// and Echoed (own records come back) left out, since Started.
 	Records int64 `json:"records"`
@@ -79,6 +82,31 @@ type FlowState struct {
 	Topics []TopicState `json:"topics"`
 	// Partitions that are copied or stopped, sorted by topic and partition.
 	Partitions []PartitionState `json:"partitions"`
+}
+
+// ShardState says which shards of an exactly-once flow this process copies, and
+// what became of the transactions that it copied in, since Started.
+type ShardState struct {
+	// Total is how many shards the ledger has, 0 before that is known.
+	Total int `json:"total"`
+	// Owned are those that this process has fenced and copies, sorted.
+	Owned []int `json:"owned"`
+	// Committed and Aborted count transactions, each once what became of it is
+	// known.
+	Committed int64 `json:"committed"`
+	Aborted   int64 `json:"aborted"`
+	// InDoubt counts those whose commit was left without a clear answer.
+	// Resolved are those of them that the ledger has decided since; they count
+	// as committed or aborted, too.
+	InDoubt  int64 `json:"in_doubt"`
+	Resolved int64 `json:"resolved"`
+	// Fenced counts the times that another process took a shard from this one
+	// without the group's doing, or that the target gave a transaction up for
+	// taking too long: they can't be told apart.
+	Fenced int64 `json:"fenced"`
+	// LastCommit is when the flow, in whatever process, last moved a position,
+	// zero before the first time.
+	LastCommit time.Time `json:"last_commit,omitzero"`
 }
 
 // Trouble is what keeps a part of a flow from working for the time being.
@@ -119,6 +147,11 @@ const (
 	// PartitionLagging: there is lag; whether it moves is not known
 	// ([Mirror.Status]).
 	PartitionLagging PartitionPhase = "lagging"
+	// PartitionWaiting: everything that can be read is copied, and a transaction
+	// that is open at the source holds back what comes behind it. Nothing is
+	// wrong with the flow; it goes on by itself. Reason says whose transaction it
+	// is.
+	PartitionWaiting PartitionPhase = "waiting"
 	// PartitionStopped: stopped for good by an error; a person decides.
 	PartitionStopped PartitionPhase = "stopped"
 )
@@ -133,7 +166,7 @@ type PartitionState struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
 	Target    string `json:"target"`
-	// Phase, with reason and hint when it is stalled or stopped.
+	// Phase, with reason and hint when it is stalled, waiting or stopped.
 	Phase  PartitionPhase `json:"phase"`
 	Reason string         `json:"reason,omitempty"`
 	Hint   string         `json:"hint,omitempty"`
@@ -148,6 +181,10 @@ type PartitionState struct {
 	// LagSeconds is the age of the oldest record not yet acknowledged, by its
 	// timestamp; 0 without lag, -1 while unknown.
 	LagSeconds float64 `json:"lag_seconds"`
+	// Unstable is the number of offsets behind EndOffset: what can't be read yet,
+	// because a transaction that is open at the source comes before it. It is not
+	// part of Lag. -1 while unknown.
+	Unstable int64 `json:"unstable"`
 	// EndOffset is the source's last stable offset at the last look: the end of
 	// what can be read.
 	EndOffset int64 `json:"end_offset"`
@@ -160,4 +197,7 @@ type Health struct {
 	OK bool `json:"ok"`
 	// Problems, one line each, with the place in front. Empty when OK.
 	Problems []string `json:"problems"`
+	// Remarks, in the same form, are of what waits for somebody else: nothing
+	// that a restart of the process would change. They leave OK as it is.
+	Remarks []string `json:"remarks,omitempty"`
 }

@@ -48,6 +48,11 @@ func (f *flow) lookAgain(ctx context.Context) error {
 			return err
 		}
 	}
+	if f.exactly() {
+		if err := f.checkLedger(ctx); err != nil {
+			return err
+		}
+	}
 	return f.refresh(ctx)
 }
 

@@ -46,7 +46,7 @@ func TestExitCodesAndMessages(t *testing.T) {
 		code           int
 		stdout, stderr []string
 	}{
-		{"help", []string{"--help"}, exitOK, []string{"run", "validate", "status", "resume", "version", "Exit codes"}, nil},
+		{"help", []string{"--help"}, exitOK, []string{"run", "validate", "plan", "status", "resume", "version", "Exit codes"}, nil},
 		{"no command", nil, exitOK, []string{"COMMANDS"}, nil},
 		{"version", []string{"version"}, exitOK, []string{"mirror ", "revision ", "go1."}, nil},
 		{"unknown command", []string{"valdate"}, exitUsage, nil, []string{`unknown command "valdate"`, `Did you mean "validate"?`}},
@@ -68,6 +68,7 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"log format", []string{"run", "-f", good, "--log-format", "xml"}, exitUsage, nil, []string{`"xml"`, "text or json"}},
 		{"listen", []string{"run", "-f", good, "--listen", "nowhere"}, exitUsage, nil, []string{"--listen nowhere", "HOST:PORT"}},
 		{"resume unknown flow", []string{"resume", "-f", good, "--flow", "nope"}, exitUsage, nil, []string{`"nope"`, "east-to-west"}},
+		{"plan without flow", []string{"plan"}, exitUsage, nil, []string{"no flow given"}},
 		{"timeout", []string{"status", "-f", good, "--timeout", "0s"}, exitUsage, nil, []string{"--timeout"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -107,6 +108,7 @@ sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule require
 		{"print topology of properties", append([]string{"run", "--print-topology", "--client-properties-from", properties}, quick...), exitOK, "password: '***'"},
 		{"broken properties", append([]string{"run", "--client-properties-to", broken}, quick...), exitUsage, "line 1"},
 		{"clusters out of reach", []string{"status", "-f", good, "--timeout", "300ms", "--log-level", "debug"}, exitFailed, "read positions"},
+		{"plan, clusters out of reach", []string{"plan", "-f", good, "--timeout", "300ms", "--log-level", "debug"}, exitFailed, "plan: flow east-to-west"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := mirrorRun(t, withPassword, tc.args...)

@@ -30,7 +30,10 @@ func newClientMetrics(registry prometheus.Registerer) *clientMetrics {
 	return &clientMetrics{registry: registry, taken: map[clientPlace]bool{}}
 }
 
-// hooks is a mirror.Options' Hooks.
+// clientHooks is a mirror.Options' Hooks.
+type clientHooks func(flow, role string) []kgo.Hook
+
+// hooks is a [clientHooks].
 func (m *clientMetrics) hooks(flow, role string) []kgo.Hook {
 	return []kgo.Hook{&clientHook{all: m, place: clientPlace{flow: flow, role: role}}}
 }

@@ -15,10 +15,20 @@ import (
 const (
 	exitOK     = 0
 	exitFailed = 1
+	// exitChanges: plan found something to make or alter.
+	exitChanges = 2
+	// exitFindings: a check found something.
+	exitFindings = 3
 	// exitUsage: the command line or the declaration is wrong; nothing was
 	// done.
 	exitUsage = 64
 )
+
+// errChanges is how plan tells of changes that are pending; it printed them.
+var errChanges = errors.New("changes are pending")
+
+// errFindings is how a check tells that it found something; it printed that.
+var errFindings = errors.New("something was found")
 
 // usageError is a mistake in the command line or in what it names.
 type usageError struct {
@@ -33,6 +43,12 @@ func (e *usageError) Error() string { return e.problem }
 func report(w io.Writer, err error) int {
 	if err == nil {
 		return exitOK
+	}
+	if errors.Is(err, errChanges) {
+		return exitChanges
+	}
+	if errors.Is(err, errFindings) {
+		return exitFindings
 	}
 	code, findings := exitFailed, 0
 	for _, one := range flatten(err) {

@@ -11,7 +11,7 @@ import (
 
 func resumeCommand() *cli.Command {
 	flags := append(topologyFlags(),
-		&cli.StringFlag{Name: "flow", Usage: "`NAME` of the flow; may be left out where there is only one"},
+		flowFlag("`NAME` of the flow; may be left out where there is only one"),
 		&cli.StringFlag{Name: "topic", Usage: "resume this source `TOPIC` only (default: all that are stopped)"},
 		timeoutFlag())
 	return &cli.Command{
@@ -29,16 +29,9 @@ func resume(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, f := range d.Flows {
-		names = append(names, f.Name)
-	}
-	flow := c.String("flow")
-	if flow == "" && len(names) == 1 {
-		flow = names[0]
-	}
-	if !slices.Contains(names, flow) {
-		return &usageError{problem: fmt.Sprintf("no flow is named %q", flow), hint: "use --flow with one of " + strings.Join(names, ", ")}
+	flow, err := oneFlow(c, d)
+	if err != nil {
+		return err
 	}
 	m, err := connected(c, d)
 	if err != nil {
@@ -54,4 +47,22 @@ func resume(c *cli.Context) error {
 		fmt.Fprintf(c.App.Writer, "%s: nothing was stopped\n", flow)
 	}
 	return err
+}
+
+func flowFlag(usage string) cli.Flag { return &cli.StringFlag{Name: "flow", Usage: usage} }
+
+// oneFlow is the flow that --flow names, or the only one.
+func oneFlow(c *cli.Context, d declaration) (string, error) {
+	var names []string
+	for _, f := range d.Flows {
+		names = append(names, f.Name)
+	}
+	flow := c.String("flow")
+	if flow == "" && len(names) == 1 {
+		flow = names[0]
+	}
+	if !slices.Contains(names, flow) {
+		return "", &usageError{problem: fmt.Sprintf("no flow is named %q", flow), hint: "use --flow with one of " + strings.Join(names, ", ")}
+	}
+	return flow, nil
 }

@@ -63,7 +63,7 @@ func runFlows(c *cli.Context) error {
 		}
 	}
 	opts.Observer.Phase = watch.phase
-	opts.Hooks = newClientMetrics(registry).hooks
+	opts.Hooks = failpoints(newClientMetrics(registry).hooks)
 	m, err := mirror.New(opts)
 	if err != nil {
 		return &usageError{problem: err.Error()}

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kversion"
+
 	"github.com/onceover-mirror/onceover/mirror"
 	"github.com/onceover-mirror/onceover/testenv"
 )
@@ -112,7 +114,7 @@ func TestRunBetweenTwoClusters(t *testing.T) {
 			source.Produce(t, want...)
 			flow := []string{
 				"--from", strings.Join(source.Bootstrap(), ","), "--to", strings.Join(target.Bootstrap(), ","),
-				"--topics", "orders.*", "--read", tc.reader,
+				"--topics", "orders.*", "--read", tc.reader, "--guarantee", "at-least-once",
 			}
 			r := start(t, flow...)
 			state := r.until(t, "/api/v1/state", func(_ int, body string) bool {
@@ -219,14 +221,14 @@ func TestStatusWatch(t *testing.T) {
 
 // What can't be had is refused: problem and hint, exit code 1.
 func TestRunIsRefused(t *testing.T) {
-	source, target := testenv.Embedded(t), testenv.Embedded(t)
+	source, target := testenv.Embedded(t), testenv.Embedded(t, testenv.Old(kversion.V3_5_0()))
 	source.CreateTopic(t, "orders", 1, 1, nil)
 	got := mirrorRun(t, nil, "run", "--listen", "", "--from", source.Bootstrap()[0], "--to", target.Bootstrap()[0],
 		"--topics", "orders", "--guarantee", "exactly-once")
 	if got.code != exitFailed {
 		t.Errorf("exit code %d, want %d", got.code, exitFailed)
 	}
-	wantText(t, "stderr", got.stderr, "mirror: flow quick: ", "exactly-once", "  hint: ")
+	wantText(t, "stderr", got.stderr, "mirror: flow quick: ", "exactly-once", "verifies no transactions", "  hint: ", "allow_unverified_transactions")
 }
 
 // Clusters out of reach are waited for, and a signal ends that at once.

@@ -166,6 +166,19 @@ func testLogStartMoves(t *testing.T, w World) {
 
 	w.Source.Produce(t, testenv.Records(topic, 1, 400, 15)...)
 	deleteRecords(t, w.Source, topic, 0, 300)
+	if w.Guarantee == topology.GuaranteeExactlyOnce {
+		p = Start(t, w.topologyOf(f))
+		Eventually(t, within, "the partition stops with the exact gap", func() (bool, string) {
+			reason := ""
+			for _, ps := range p.Flow("log-start").Partitions {
+				reason = ps.Reason
+			}
+			return strings.Contains(reason, "offsets 100..299 (200)"), reason
+		})
+		p.Stop()
+		f = w.flow("log-start", topic)
+		f.OnGap = topology.OnGapSkip
+	}
 	p = Start(t, w.topologyOf(f))
 	got := w.arrived(t, topic, 300, within)
 	Eventually(t, within, "the gap is reported", func() (bool, string) {

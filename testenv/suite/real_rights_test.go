@@ -25,7 +25,7 @@ type secured struct{ World }
 func TestRealSecured(t *testing.T) {
 	t.Parallel()
 	o := testenv.RealOptions{TLS: true, SASL: true, ACLs: true, Users: []testenv.User{mirrorUser}}
-	w := secured{World{testenv.Real(t, "4.4.0", o), testenv.Real(t, "4.4.0", o), topology.ReaderShare}}
+	w := secured{World{testenv.Real(t, "4.4.0", o), testenv.Real(t, "4.4.0", o), topology.ReaderShare, topology.GuaranteeAtLeastOnce}}
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, secured)

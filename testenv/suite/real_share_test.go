@@ -30,7 +30,7 @@ func TestRealShare(t *testing.T) {
 			"log.cleaner.backoff.ms":               "100",
 		}}),
 		Target: testenv.Real(t, "4.4.0"),
-		Reader: topology.ReaderShare,
+		Reader: topology.ReaderShare, Guarantee: topology.GuaranteeAtLeastOnce,
 	}
 	for _, c := range []struct {
 		name string

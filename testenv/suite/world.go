@@ -25,6 +25,8 @@ type World struct {
 	Source, Target *testenv.Cluster
 	// Reader is what read: auto must choose for an ordinary topic.
 	Reader topology.Reader
+	// Guarantee that the flows ask for.
+	Guarantee topology.Guarantee
 }
 
 // flow declares a flow from the world's source to its target, with short
@@ -33,6 +35,7 @@ func (w World) flow(name string, topics ...string) *topology.Flow {
 	f := topology.NewFlow(name)
 	f.From, f.To = "source", "target"
 	f.Topics.Include = topics
+	f.Guarantee = w.Guarantee
 	f.Limits.Refresh = time.Second
 	f.Limits.Shutdown = 20 * time.Second
 	f.Limits.Lock = 15 * time.Second
