@@ -41,3 +41,13 @@ func (p *provenance) Apply(rec *kgo.Record) (*kgo.Record, Verdict, string) {
 	}
 	return out, Keep, ""
 }
+
+// CameFrom reports whether rec carries the provenance of a cluster.
+func CameFrom(rec *kgo.Record, cluster string) bool {
+	for _, h := range rec.Headers {
+		if h.Key == ProvenanceHeader && string(h.Value) == cluster {
+			return true
+		}
+	}
+	return false
+}
