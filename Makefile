@@ -50,7 +50,7 @@ cover: ## coverage without real brokers, by function and in all
 	$(GO) test -p 2 -skip Real -coverpkg=./... -coverprofile=coverage.out $(PKG)
 	$(GO) tool cover -func=coverage.out | tail -n 1
 
-bench: ## records per second beside MirrorMaker 2 on real brokers; ARGS are passed on
+bench: ## beside MirrorMaker 2 on real brokers: throughput, or ARGS="-pairs 5", "-latency", "-restart"
 	$(GO) run ./testenv/bench $(ARGS)
 
 tidy-check: ## go.mod and go.sum are what the code needs

@@ -17,14 +17,18 @@ type contender struct {
 	name string
 	// external: not this project's.
 	external bool
-	start    func(ctx context.Context, j job) (process, error)
+	// exact: it promises that nothing is there twice.
+	exact bool
+	start func(ctx context.Context, j job) (process, error)
 }
 
 // contenders in the order in which they run.
 var contenders = []contender{
-	{name: "share", start: onceover(topology.ReaderShare)},
-	{name: "partition", start: onceover(topology.ReaderPartition)},
-	{name: "mm2", start: mirrorMaker2, external: true},
+	{name: "share", start: onceover(topology.GuaranteeAtLeastOnce, topology.ReaderShare)},
+	{name: "partition", start: onceover(topology.GuaranteeAtLeastOnce, topology.ReaderPartition)},
+	{name: "exactly-once", start: onceover(topology.GuaranteeExactlyOnce, topology.ReaderPartition), exact: true},
+	{name: "mm2", start: mirrorMaker2(""), external: true},
+	{name: "mm2-exactly-once", start: mirrorMaker2(mm2ExactlyOnce), external: true, exact: true},
 }
 
 func names(list []contender) []string {
@@ -60,9 +64,9 @@ func build(ctx context.Context, out string) (string, error) {
 }
 
 // onceover runs the built binary, or with -profile the library in here.
-func onceover(read topology.Reader) func(context.Context, job) (process, error) {
+func onceover(guarantee topology.Guarantee, read topology.Reader) func(context.Context, job) (process, error) {
 	return func(ctx context.Context, j job) (process, error) {
-		text := j.declaration(read)
+		text := j.declaration(guarantee, read)
 		if j.Profile {
 			return runInside(ctx, j, text)
 		}
@@ -75,7 +79,7 @@ func onceover(read topology.Reader) func(context.Context, job) (process, error) 
 }
 
 // declaration leaves everything at its default that the comparison permits.
-func (j job) declaration(read topology.Reader) string {
+func (j job) declaration(guarantee topology.Guarantee, read topology.Reader) string {
 	quoted := func(c *testenv.Cluster) string { return `"` + strings.Join(c.Bootstrap(), `", "`) + `"` }
 	return fmt.Sprintf(`clusters:
   %[1]s: {bootstrap: [%[2]s]}
@@ -86,28 +90,42 @@ flows:
     to: west
     topics: [%[4]s]
     rename: "{cluster}.{topic}"
-    guarantee: at-least-once
-    read: %[5]s
-    lanes: %[6]d
-    properties: {producer.override.compression.type: %[7]s}
-`, j.alias, quoted(j.source), quoted(j.target), sourceTopic, read, j.Lanes, j.Codec)
+    guarantee: %[5]s
+    read: %[6]s
+    lanes: %[7]d
+    properties: {producer.override.compression.type: %[8]s}
+`, j.alias, quoted(j.source), quoted(j.target), j.from, guarantee, read, j.Lanes, j.Codec)
 }
 
-func mirrorMaker2(ctx context.Context, j job) (process, error) {
-	classpath, err := testenv.MirrorMaker2Classpath(ctx)
-	if err != nil {
-		return nil, err
+// mm2ExactlyOnce is what MirrorMaker 2 needs on top: support in the worker,
+// which is the target's, a source consumer that reads committed records, and
+// the REST server over which workers agree on who may write.
+const mm2ExactlyOnce = `west.exactly.once.source.support = enabled
+%[1]s.consumer.isolation.level = read_committed
+dedicated.mode.enable.internal.rest = true
+listeners = http://127.0.0.1:0
+`
+
+// mirrorMaker2 runs it with more settings, in which %[1]s is the source.
+func mirrorMaker2(more string) func(context.Context, job) (process, error) {
+	return func(ctx context.Context, j job) (process, error) {
+		classpath, err := testenv.MirrorMaker2Classpath(ctx)
+		if err != nil {
+			return nil, err
+		}
+		file, err := j.write("properties", j.properties(more))
+		if err != nil {
+			return nil, err
+		}
+		return j.launch(ctx, "java", "-Xms256m", "-Xmx1g",
+			"-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+			"-cp", classpath, "org.apache.kafka.connect.mirror.MirrorMaker", file)
 	}
-	file, err := j.write("properties", j.properties())
-	if err != nil {
-		return nil, err
-	}
-	return j.launch(ctx, "java", "-Xms256m", "-Xmx1g", "-cp", classpath, "org.apache.kafka.connect.mirror.MirrorMaker", file)
 }
 
 // properties has MirrorMaker 2 copy records and do nothing else, compressed as
-// ours. Its flushes and batches are at their defaults.
-func (j job) properties() string {
+// ours. Its flushes, batches and transactions are at their defaults.
+func (j job) properties(more string) string {
 	return fmt.Sprintf(`clusters = %[1]s, west
 %[1]s.bootstrap.servers = %[2]s
 west.bootstrap.servers = %[3]s
@@ -126,5 +144,5 @@ emit.heartbeats.enabled = false
 sync.topic.acls.enabled = false
 sync.topic.configs.enabled = false
 refresh.groups.enabled = false
-`, j.alias, strings.Join(j.source.Bootstrap(), ","), strings.Join(j.target.Bootstrap(), ","), sourceTopic, j.Lanes, j.Codec)
+`+more, j.alias, strings.Join(j.source.Bootstrap(), ","), strings.Join(j.target.Bootstrap(), ","), j.from, j.Lanes, j.Codec)
 }

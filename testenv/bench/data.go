@@ -76,38 +76,47 @@ type count struct {
 	Changed int `json:"changed"`
 }
 
-// verify reads all of a copy.
-func verify(ctx context.Context, opts []kgo.Opt, topic string, ends map[int32]int64, n int, seed uint64) (count, error) {
+// verify reads all of a copy that is committed, up to the end offsets. Early
+// says how many of the records were below the earlier end offsets already.
+func verify(ctx context.Context, opts []kgo.Opt, topic string, earlier, ends map[int32]int64, n int, seed uint64) (c count, early int, err error) {
 	from := map[int32]kgo.Offset{}
-	left := int64(0)
+	left := map[int32]bool{}
 	for p, end := range ends {
-		from[p] = kgo.NewOffset().AtStart()
-		left += end
+		if from[p] = kgo.NewOffset().AtStart(); end > 0 {
+			left[p] = true
+		}
 	}
-	cl, err := kgo.NewClient(append(opts, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}))...)
+	cl, err := kgo.NewClient(append(opts,
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		// The last offset of a partition may be the end of a transaction.
+		kgo.KeepControlRecords())...)
 	if err != nil {
-		return count{}, fmt.Errorf("verify topic %s: %w", topic, err)
+		return count{}, 0, fmt.Errorf("verify topic %s: %w", topic, err)
 	}
 	defer cl.Close()
-	var (
-		c    count
-		seen = make([]bool, n)
-		want = make([]byte, 0, valueSize)
-		// Partitions and, without transactions, offsets have no holes.
-		partitions = len(ends)
-	)
-	for left > 0 {
+	seen := make([]bool, n)
+	want := make([]byte, 0, valueSize)
+	for len(left) > 0 {
 		fetches := cl.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
-			return count{}, fmt.Errorf("verify topic %s: %w", topic, err)
+			return count{}, 0, fmt.Errorf("verify topic %s: %w", topic, err)
 		}
 		fetches.EachRecord(func(rec *kgo.Record) {
-			left--
+			if rec.Offset >= ends[rec.Partition]-1 {
+				delete(left, rec.Partition)
+			}
+			if rec.Attrs.IsControl() || rec.Offset >= ends[rec.Partition] {
+				return
+			}
+			if rec.Offset < earlier[rec.Partition] {
+				early++
+			}
 			i := uint64(n)
 			if len(rec.Key) == keySize {
 				i = binary.BigEndian.Uint64(rec.Key)
 			}
-			if i >= uint64(n) || int(rec.Partition) != int(i)%partitions || !bytes.Equal(rec.Value, value(want, seed, i)) {
+			if i >= uint64(n) || int(rec.Partition) != int(i)%len(ends) || !bytes.Equal(rec.Value, value(want, seed, i)) {
 				c.Changed++
 				return
 			}
@@ -122,5 +131,5 @@ func verify(ctx context.Context, opts []kgo.Opt, topic string, ends map[int32]in
 			c.Missing++
 		}
 	}
-	return c, nil
+	return c, early, nil
 }

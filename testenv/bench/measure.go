@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -20,88 +22,71 @@ const (
 	stall = 90 * time.Second
 )
 
-// result is one run, or the medians of several.
-type result struct {
-	Name string `json:"name"`
-	Run  int    `json:"run,omitempty"`
-	// PerSecond and MBPerSecond (10^6 bytes of keys and values) count from the
-	// first record seen on the target to the last.
-	PerSecond   float64 `json:"records_per_second"`
-	MBPerSecond float64 `json:"mb_per_second"`
-	// First and Total are seconds from the start of the process to the first
-	// and to the last record.
-	First float64 `json:"first_record_seconds"`
-	Total float64 `json:"total_seconds"`
-	// CPU is in seconds, until the last record. PerRecord divides it by the
-	// records; Copying leaves out what was used before the first record. Both
-	// are microseconds.
-	CPU       float64 `json:"cpu_seconds"`
-	PerRecord float64 `json:"cpu_us_per_record"`
-	Copying   float64 `json:"copying_cpu_us_per_record"`
-	// Peak resident memory in MiB.
-	Peak float64 `json:"peak_mib"`
-	// Brokers is what both brokers (and this program) used per record, in
-	// microseconds; Others how many CPUs were taken by whatever else runs on
-	// the machine.
-	Brokers float64 `json:"brokers_us_per_record"`
-	Others  float64 `json:"other_cpus"`
-	count
-}
-
 // sight is one look at the copy.
 type sight struct {
-	at      time.Time
-	records int64
-	cpu     time.Duration
-	ends    map[int32]int64
+	at time.Time
+	// sum of the end offsets: the records, and the ends of transactions.
+	sum  int64
+	cpu  time.Duration
+	ends map[int32]int64
 }
 
-// measure runs j until its copy is whole, and returns its end offsets too.
-func (w *world) measure(ctx context.Context, c contender, j job) (_ result, ends map[int32]int64, err error) {
-	before, err := lookAtLoad()
-	if err != nil {
-		return result{}, nil, err
+// taken is what was seen of one run.
+type taken struct {
+	began, ended  time.Time
+	first, last   sight
+	before, after load
+	peak          int64
+}
+
+// measure runs j until its copy is whole.
+func (w *world) measure(ctx context.Context, c contender, j job) (t taken, err error) {
+	if t.before, err = lookAtLoad(); err != nil {
+		return t, err
 	}
-	began := time.Now()
+	t.began = time.Now()
 	p, err := c.start(ctx, j)
 	if err != nil {
-		return result{}, nil, err
+		return t, err
 	}
 	defer func() {
-		if serr := p.stop(); err == nil && serr != nil {
+		if serr := p.stop(); err == nil {
 			err = serr
 		}
 	}()
-	first, last, err := w.watch(ctx, p, j.topic())
-	if err != nil {
-		return result{}, nil, err
+	if t.first, t.last, err = w.watch(ctx, p, j.topic()); err != nil {
+		return t, err
 	}
-	after, err := lookAtLoad()
-	if err != nil {
-		return result{}, nil, err
+	t.ended = time.Now()
+	if t.after, err = lookAtLoad(); err != nil {
+		return t, err
 	}
-	peak, err := peakOf(p.pid())
-	if err != nil {
-		return result{}, nil, err
-	}
-	var (
-		n       = float64(w.Records)
-		later   = n - float64(first.records)
-		took    = last.at.Sub(first.at).Seconds()
-		watched = time.Since(began).Seconds()
-	)
+	t.peak, err = peakOf(p.pid())
+	return t, err
+}
+
+// figures of a run over n records, early of which were there at the first look.
+func (t taken) figures(n, early int) (result, error) {
+	all, later := float64(n), float64(n-early)
+	took := t.last.at.Sub(t.first.at).Seconds()
 	if took <= 0 || later <= 0 {
-		return result{}, nil, fmt.Errorf("all %d records came between two looks: take more of them", w.Records)
+		return result{}, fmt.Errorf("all %d records came between two looks: take more of them", n)
 	}
+	family := t.after.family - t.before.family
 	return result{
 		PerSecond: later / took, MBPerSecond: later * (keySize + valueSize) / took / 1e6,
-		First: first.at.Sub(began).Seconds(), Total: last.at.Sub(began).Seconds(),
-		CPU: last.cpu.Seconds(), PerRecord: last.cpu.Seconds() * 1e6 / n,
-		Copying: (last.cpu - first.cpu).Seconds() * 1e6 / later,
-		Peak:    float64(peak) / (1 << 20),
-		Brokers: (after.family - before.family - last.cpu).Seconds() * 1e6 / n,
-		Others:  max(0, (after.all-before.all)-(after.family-before.family)).Seconds() / watched,
-	}, last.ends, nil
+		First: t.first.at.Sub(t.began).Seconds(), Total: t.last.at.Sub(t.began).Seconds(),
+		CPU: t.last.cpu.Seconds(), PerRecord: t.last.cpu.Seconds() * 1e6 / all,
+		Copying: (t.last.cpu - t.first.cpu).Seconds() * 1e6 / later,
+		Peak:    float64(t.peak) / (1 << 20),
+		Brokers: (family - t.last.cpu).Seconds() * 1e6 / all,
+		Others:  others(t.before, t.after, t.ended.Sub(t.began)),
+	}, nil
+}
+
+// others is how many CPUs went to anything but this program and its children.
+func others(before, after load, during time.Duration) float64 {
+	return max(0, (after.all-before.all)-(after.family-before.family)).Seconds() / during.Seconds()
 }
 
 // watch returns the looks at the first and the last record.
@@ -114,35 +99,58 @@ func (w *world) watch(ctx context.Context, p process, topic string) (first, last
 		case <-ctx.Done():
 			return first, last, context.Cause(ctx)
 		case <-p.gone():
-			return first, last, fmt.Errorf("it ended by itself: %w", p.stop())
+			return first, last, endedEarly(p)
 		case <-ticker.C:
 		}
 		s, err := w.look(ctx, p, topic)
+		if errors.Is(err, fs.ErrNotExist) { // it went between the two
+			return first, last, endedEarly(p)
+		}
 		if err != nil {
 			return first, last, err
 		}
-		if s.records != last.records {
-			if first.records == 0 {
+		if s.sum != last.sum {
+			if first.sum == 0 {
 				first = s
 			}
 			last, moved = s, s.at
 			continue
 		}
-		whole := last.records >= int64(w.Records)
+		whole := last.sum >= int64(w.Records)
 		if whole && s.at.Sub(moved) >= quiet {
 			return first, last, nil
 		}
 		if s.at.Sub(moved) >= stall {
-			return first, last, fmt.Errorf("nothing came for %v: %d of %d records are there", stall, last.records, w.Records)
+			return first, last, fmt.Errorf("nothing came for %v: the end offsets sum up to %d of %d", stall, last.sum, w.Records)
 		}
 	}
 }
 
-// look reads the end offsets. Offsets are records: nobody writes transactions
-// here. It asks the one broker itself: the client's own way would repeat the
-// question until a topic that is not made yet is there.
-func (w *world) look(ctx context.Context, p process, topic string) (sight, error) {
+// look reads the end offsets up to which everything is committed.
+func (w *world) look(ctx context.Context, p process, topic string) (s sight, err error) {
+	if s.ends, err = w.endsOf(ctx, topic, committed); err != nil {
+		return sight{}, err
+	}
+	s.at = time.Now()
+	for _, end := range s.ends {
+		s.sum += end
+	}
+	s.cpu, err = p.cpu()
+	return s, err
+}
+
+// Isolation levels of a question for offsets.
+const (
+	uncommitted int8 = iota
+	committed
+)
+
+// endsOf reads the end offsets of a topic on the target. It asks the one
+// broker itself: the client's own way would repeat the question until a topic
+// that is not made yet is there.
+func (w *world) endsOf(ctx context.Context, topic string, isolation int8) (map[int32]int64, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
+	req.IsolationLevel = isolation
 	rt := kmsg.NewListOffsetsRequestTopic()
 	rt.Topic = topic
 	for i := range w.Partitions {
@@ -153,20 +161,18 @@ func (w *world) look(ctx context.Context, p process, topic string) (sight, error
 	req.Topics = append(req.Topics, rt)
 	kresp, err := w.cl.SeedBrokers()[0].Request(ctx, req)
 	if err != nil {
-		return sight{}, fmt.Errorf("look at the copy: %w", err)
+		return nil, fmt.Errorf("look at the copy: %w", err)
 	}
-	s := sight{at: time.Now(), ends: map[int32]int64{}}
+	ends := map[int32]int64{}
 	for _, rt := range kresp.(*kmsg.ListOffsetsResponse).Topics {
 		for _, rp := range rt.Partitions {
 			// Without a partition, or its leader, there is nothing yet.
 			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil && !kerr.IsRetriable(err) {
-				return sight{}, fmt.Errorf("look at partition %d of the copy: %w", rp.Partition, err)
+				return nil, fmt.Errorf("look at partition %d of the copy: %w", rp.Partition, err)
 			} else if err == nil {
-				s.ends[rp.Partition] = rp.Offset
-				s.records += rp.Offset
+				ends[rp.Partition] = rp.Offset
 			}
 		}
 	}
-	s.cpu, err = p.cpu()
-	return s, err
+	return ends, nil
 }

@@ -24,6 +24,16 @@ type process interface {
 	stop() error
 }
 
+// endedEarly is the error that a process has ended, or is about to, without having
+// been told to.
+func endedEarly(p process) error {
+	<-p.gone()
+	if err := p.stop(); err != nil {
+		return fmt.Errorf("it ended by itself: %w", err)
+	}
+	return errors.New("it ended by itself, without an error")
+}
+
 // write makes a file of the run and returns its absolute path.
 func (j job) write(ext, text string) (string, error) {
 	file, err := filepath.Abs(filepath.Join(j.Out, j.alias+"."+ext))
@@ -46,7 +56,7 @@ type program struct {
 
 // launch starts a program; what it says goes to a file of the run.
 func (j job) launch(ctx context.Context, name string, args ...string) (process, error) {
-	p := &program{log: filepath.Join(j.Out, j.alias+".log"), ended: make(chan struct{})}
+	p := &program{log: filepath.Join(j.Out, j.alias+j.again+".log"), ended: make(chan struct{})}
 	out, err := os.Create(p.log)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -67,6 +77,15 @@ func (j job) launch(ctx context.Context, name string, args ...string) (process, 
 func (p *program) pid() int                    { return p.cmd.Process.Pid }
 func (p *program) cpu() (time.Duration, error) { return cpuOf(p.pid()) }
 func (p *program) gone() <-chan struct{}       { return p.ended }
+
+// kill ends it as a crash would and waits until it is gone.
+func (p *program) kill() error {
+	if err := p.cmd.Process.Kill(); err != nil {
+		return fmt.Errorf("kill: %w", err)
+	}
+	<-p.ended
+	return nil
+}
 
 func (p *program) stop() error {
 	const patience = time.Minute

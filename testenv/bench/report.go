@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -54,89 +52,81 @@ func (m machine) String() string {
 type report struct {
 	Machine  machine  `json:"machine"`
 	Settings options  `json:"settings"`
-	Medians  []result `json:"medians"`
+	Summary  []result `json:"summary"`
+	Ratios   []result `json:"ratios,omitempty"`
 	Runs     []result `json:"runs"`
+
+	figures []figure
+	how     []statistic
 }
 
-// figures are the columns of the table and what medians are taken of.
-var figures = []struct {
-	title, format string
-	of            func(*result) *float64
-}{
-	{"records/s", "%.0f", func(r *result) *float64 { return &r.PerSecond }},
-	{"MB/s", "%.0f", func(r *result) *float64 { return &r.MBPerSecond }},
-	{"first s", "%.2f", func(r *result) *float64 { return &r.First }},
-	{"total s", "%.2f", func(r *result) *float64 { return &r.Total }},
-	{"CPU s", "%.2f", func(r *result) *float64 { return &r.CPU }},
-	{"us/record", "%.2f", func(r *result) *float64 { return &r.PerRecord }},
-	{"copying", "%.2f", func(r *result) *float64 { return &r.Copying }},
-	{"peak MiB", "%.0f", func(r *result) *float64 { return &r.Peak }},
-	{"brokers us", "%.2f", func(r *result) *float64 { return &r.Brokers }},
-	{"others", "%.2f", func(r *result) *float64 { return &r.Others }},
+// table is written as markdown.
+type table struct {
+	figures []figure
+	rows    [][]string
 }
 
-// medians of each name, in order of appearance; the counts are sums.
-func medians(runs []result) []result {
-	var all []result
-	for len(runs) > 0 {
-		name := runs[0].Name
-		mid := result{Name: name}
-		var same, rest []result
-		for _, r := range runs {
-			if r.Name != name {
-				rest = append(rest, r)
-				continue
-			}
-			same = append(same, r)
-			mid.Missing += r.Missing
-			mid.Duplicated += r.Duplicated
-			mid.Changed += r.Changed
-		}
-		for _, f := range figures {
-			*f.of(&mid) = median(same, f.of)
-		}
-		all, runs = append(all, mid), rest
-	}
-	return all
-}
-
-func median(runs []result, of func(*result) *float64) float64 {
-	var v []float64
-	for i := range runs {
-		v = append(v, *of(&runs[i]))
-	}
-	slices.SortFunc(v, cmp.Compare[float64])
-	n := len(v)
-	return (v[(n-1)/2] + v[n/2]) / 2
-}
-
-// table writes the medians, below them each run where there are several.
-func (r *report) table(out io.Writer) error {
-	r.Medians = medians(r.Runs)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	row := func(cells ...string) { fmt.Fprintln(w, strings.Join(cells, "\t")+"\t") }
+func newTable(figures []figure) *table {
 	head := []string{"", "run"}
 	for _, f := range figures {
 		head = append(head, f.title)
 	}
-	row(append(head, "missing", "twice", "changed")...)
-	line := func(x *result, run string) {
-		cells := []string{x.Name, run}
-		for _, f := range figures {
-			cells = append(cells, fmt.Sprintf(f.format, *f.of(x)))
-		}
-		row(append(cells, fmt.Sprint(x.Missing), fmt.Sprint(x.Duplicated), fmt.Sprint(x.Changed))...)
+	return &table{figures: figures, rows: [][]string{head}}
+}
+
+func (t *table) add(r *result, run string, more ...string) {
+	cells := []string{r.Name, run}
+	for _, f := range t.figures {
+		cells = append(cells, fmt.Sprintf(f.format, *f.of(r)))
 	}
-	if r.Settings.Runs > 1 {
+	t.rows = append(t.rows, append(cells, more...))
+}
+
+// write pads the cells, so that the table can be read as it is.
+func (t *table) write(out io.Writer) error {
+	width := make([]int, len(t.rows[0]))
+	for _, row := range t.rows {
+		for i, cell := range row {
+			width[i] = max(width[i], len(cell))
+		}
+	}
+	rule := make([]string, len(width))
+	for i := range rule {
+		rule[i] = strings.Repeat("-", max(3, width[i]))
+	}
+	for _, row := range slices.Insert(slices.Clone(t.rows), 1, rule) {
+		for i, cell := range row {
+			row[i] = fmt.Sprintf("%*s", max(3, width[i]), cell)
+		}
+		if _, err := fmt.Fprintf(out, "| %s |\n", strings.Join(row, " | ")); err != nil {
+			return fmt.Errorf("write table: %w", err)
+		}
+	}
+	return nil
+}
+
+// write makes the table of the summary, above it each run where there are
+// several, and below it the ratios of pairs.
+func (r *report) write(out io.Writer) error {
+	r.Summary = summary(r.Runs, r.figures, r.how...)
+	t := newTable(r.figures)
+	t.rows[0] = append(t.rows[0], "missing", "twice", "changed")
+	line := func(x *result, run string) {
+		t.add(x, run, fmt.Sprint(x.Missing), fmt.Sprint(x.Duplicated), fmt.Sprint(x.Changed))
+	}
+	if r.Settings.Runs > 1 || r.Settings.Restart {
 		for i := range r.Runs {
 			line(&r.Runs[i], fmt.Sprint(r.Runs[i].Run))
 		}
 	}
-	for i := range r.Medians {
-		line(&r.Medians[i], "median")
+	for i := range r.Summary {
+		line(&r.Summary[i], r.Summary[i].Of)
 	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("write table: %w", err)
+	if err := t.write(out); err != nil {
+		return err
+	}
+	if r.Settings.Pairs > 0 {
+		return r.writeRatios(out)
 	}
 	return nil
 }
@@ -158,8 +148,9 @@ func (r *report) save(dir string) error {
 func (r *report) verdict() error {
 	var errs []error
 	for _, x := range r.Runs {
-		if x.Missing > 0 || x.Changed > 0 {
-			errs = append(errs, fmt.Errorf("run %d of %s: %d records missing, %d changed", x.Run, x.Name, x.Missing, x.Changed))
+		if x.Missing > 0 || x.Changed > 0 || x.Exact && x.Duplicated > 0 {
+			errs = append(errs, fmt.Errorf("run %d of %s: %d records missing, %d there twice, %d changed",
+				x.Run, x.Name, x.Missing, x.Duplicated, x.Changed))
 		}
 	}
 	return errors.Join(errs...)

@@ -32,6 +32,14 @@ type options struct {
 	Profile    bool   `json:"profile"`
 	Binary     string `json:"binary"`
 	Out        string `json:"-"`
+	// Of the modes: what is measured instead of throughput, and how.
+	Latency bool          `json:"latency"`
+	Restart bool          `json:"restart"`
+	Pairs   int           `json:"pairs"`
+	Rate    int           `json:"records_per_second"`
+	Warm    time.Duration `json:"latency_warm_up_ns"`
+	Measure time.Duration `json:"latency_measured_ns"`
+	Kills   int           `json:"kills"`
 }
 
 // codecs by the names that all contenders know them by.
@@ -47,18 +55,32 @@ func (o options) check() error {
 	for _, n := range []struct {
 		flag  string
 		value int
-	}{{"records", o.Records}, {"runs", o.Runs}, {"lanes", o.Lanes}} {
+	}{{"records", o.Records}, {"runs", o.Runs}, {"lanes", o.Lanes}, {"rate", o.Rate}, {"kills", o.Kills}} {
 		if n.value < 1 {
 			return fmt.Errorf("-%s %d: at least one is needed", n.flag, n.value)
 		}
+	}
+	switch {
+	case o.Pairs < 0:
+		return fmt.Errorf("-pairs %d: a number of pairs is needed", o.Pairs)
+	case o.Latency && o.Restart, o.Pairs > 0 && (o.Latency || o.Restart):
+		return errors.New("-latency, -restart and -pairs: one at a time")
+	case o.Restart && o.Profile:
+		return errors.New("-restart kills processes, and -profile runs Onceover in this one")
+	case o.Warm < 0 || o.Measure <= 0:
+		return fmt.Errorf("-warmup %v -measure %v: times are needed", o.Warm, o.Measure)
 	}
 	return nil
 }
 
 // String is the line about the settings in the report.
 func (o options) String() string {
-	return fmt.Sprintf("%d records of %d bytes in %d partitions, %s; %d lanes or tasks; seed %d",
-		o.Records, keySize+valueSize, o.Partitions, o.Codec, o.Lanes, o.Seed)
+	load := fmt.Sprint(o.Records, " records")
+	if o.Latency || o.Restart {
+		load = fmt.Sprint(o.Rate, " records/s")
+	}
+	return fmt.Sprintf("%s of %d bytes in %d partitions, %s; %d lanes or tasks; seed %d",
+		load, keySize+valueSize, o.Partitions, o.Codec, o.Lanes, o.Seed)
 }
 
 // world is the source with its records, and the target.
@@ -68,7 +90,8 @@ type world struct {
 	cl             *kgo.Client // of the target
 }
 
-// newWorld starts a source and a target and fills the source.
+// newWorld starts a source and a target. Where all of the load comes at once,
+// the source has it then.
 func newWorld(ctx context.Context, o options) (_ *world, err error) {
 	w := &world{options: o}
 	defer func() {
@@ -81,15 +104,26 @@ func newWorld(ctx context.Context, o options) (_ *world, err error) {
 			return nil, err
 		}
 	}
+	if err := w.open(); err != nil {
+		return nil, err
+	}
+	if w.Latency || w.Restart {
+		return w, nil
+	}
 	return w, w.fill(ctx)
 }
 
-// fill opens the target and makes the source's records.
-func (w *world) fill(ctx context.Context) error {
+// open makes the client of the target.
+func (w *world) open() error {
 	var err error
 	if w.cl, err = kgo.NewClient(w.target.Opts()...); err != nil {
 		return fmt.Errorf("open target: %w", err)
 	}
+	return nil
+}
+
+// fill makes the source's records.
+func (w *world) fill(ctx context.Context) error {
 	cl, err := kgo.NewClient(append(w.source.Opts(),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(codecs[w.Codec]),
@@ -118,24 +152,43 @@ func (w *world) close() error {
 	return errors.Join(errs...)
 }
 
-// rounds runs each of list once in turn, as often as asked for, so that a
-// machine that gets slower or faster does so for all.
-func (w *world) rounds(ctx context.Context, list []contender) ([]result, error) {
-	var all []result
+// closing undoes something at the end of a function whose error is err.
+func closing(err *error, undo func() error) {
+	if uerr := undo(); *err == nil {
+		*err = uerr
+	}
+}
+
+// throughput runs each of list as often as asked for, and before that once
+// without measuring where that is wanted.
+func (w *world) throughput(ctx context.Context, list []contender) ([]result, error) {
 	first := 1
 	if w.WarmUp {
 		first = 0
 	}
+	return w.rounds(ctx, list, first, w.one)
+}
+
+// rounds runs each of list once in turn, as often as asked for, so that a
+// machine that gets slower or faster does so for all. Of pairs it changes who
+// is first. Round 0 does not count, and is for Onceover alone.
+func (w *world) rounds(ctx context.Context, list []contender, first int, one func(context.Context, contender, int) (result, error)) ([]result, error) {
+	var all []result
 	for round := first; round <= w.Runs; round++ {
-		for _, c := range list {
+		for i := range list {
+			c := list[i]
+			if w.Pairs > 0 && round%2 == 0 {
+				c = list[len(list)-1-i]
+			}
 			if round == 0 && c.external {
 				continue
 			}
-			r, err := w.one(ctx, c, round)
+			log.Printf("%s, run %d", c.name, round)
+			r, err := one(ctx, c, round)
 			if err != nil {
 				return nil, fmt.Errorf("run %d of %s: %w", round, c.name, err)
 			}
-			log.Printf("%s, run %d: %.0f records/s, others used %.2f CPUs", c.name, round, r.PerSecond, r.Others)
+			r.Name, r.Run, r.Exact = c.name, round, c.exact
 			if round > 0 {
 				all = append(all, r)
 			}
@@ -147,16 +200,21 @@ func (w *world) rounds(ctx context.Context, list []contender) ([]result, error) 
 // one lets c copy everything into a topic of its own, which is checked and
 // deleted.
 func (w *world) one(ctx context.Context, c contender, round int) (result, error) {
-	j := job{world: w, alias: fmt.Sprintf("%s%d", c.name, round)}
-	log.Printf("%s, run %d", c.name, round)
-	r, ends, err := w.measure(ctx, c, j)
+	j := job{world: w, alias: fmt.Sprintf("%s%d", c.name, round), from: sourceTopic}
+	t, err := w.measure(ctx, c, j)
 	if err != nil {
 		return result{}, err
 	}
-	r.Name, r.Run = c.name, round
-	if r.count, err = verify(ctx, w.target.Opts(), j.topic(), ends, w.Records, w.Seed); err != nil {
+	found, early, err := verify(ctx, w.target.Opts(), j.topic(), t.first.ends, t.last.ends, w.Records, w.Seed)
+	if err != nil {
 		return result{}, err
 	}
+	r, err := t.figures(w.Records, early)
+	if err != nil {
+		return result{}, err
+	}
+	r.count = found
+	log.Printf("%s: %.0f records/s, others used %.2f CPUs", j.alias, r.PerSecond, r.Others)
 	if _, err := kadm.NewClient(w.cl).DeleteTopic(ctx, j.topic()); err != nil {
 		return result{}, fmt.Errorf("delete topic %s: %w", j.topic(), err)
 	}
@@ -169,7 +227,11 @@ type job struct {
 	// alias names the source cluster, and with it everything that the run
 	// leaves behind on both clusters: no run finds anything of another.
 	alias string
+	// from is the source topic.
+	from string
+	// again tells the logs of processes of one run apart.
+	again string
 }
 
 // topic is where the copy goes.
-func (j job) topic() string { return j.alias + "." + sourceTopic }
+func (j job) topic() string { return j.alias + "." + j.from }
