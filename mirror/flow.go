@@ -137,7 +137,11 @@ func (f *flow) run(ctx context.Context) (err error) {
 			fail(err)
 		}
 	})
-	wg.Go(func() { f.watchLag(lanes) })
+	wg.Go(func() {
+		if err := f.watchLag(lanes); err != nil {
+			fail(err)
+		}
+	})
 	f.takeOwed(ctx)
 	wg.Go(func() { f.recoverLost(lanes, work) })
 	wg.Wait()

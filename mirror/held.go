@@ -47,18 +47,6 @@ func (s standing) unstable() int64 {
 	return max(0, s.high-s.end)
 }
 
-// stable is the lag of a partition that is held back, without what can't be read.
-// bare: nothing that is copied is left before that.
-func (s standing) stable(bare bool) int64 {
-	switch {
-	case bare:
-		return 0
-	case s.told >= 0: // brokers count a share group's lag up to the high watermark
-		return max(0, s.lag-s.unstable())
-	}
-	return s.lag
-}
-
 // lookForHolders finds the partitions that an open transaction holds back, and
 // who that is. A partition looks held for a moment after each commit at the
 // source; those count that do so at two looks in a row.

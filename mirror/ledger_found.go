@@ -286,7 +286,7 @@ func (f *flow) ledgerPositions(ctx context.Context, list kadm.TopicDetails) (map
 		err := l.Read(ctx, f.dst, txn.LedgerTopic(f.def.Name), int32(k))
 		if err != nil {
 			f.tails[k] = &txn.Ledger{}
-			return nil, fmt.Errorf("read the ledger: %w", err)
+			return nil, f.ledgerProblem(fmt.Errorf("read the ledger: %w", err))
 		}
 	}
 	out := map[place]standing{}
@@ -306,4 +306,17 @@ func (f *flow) ledgerPositions(ctx context.Context, list kadm.TopicDetails) (map
 		}
 	}
 	return out, nil
+}
+
+// judgeTails is judgeLedger for what the lag watcher has read of all shards.
+func (f *flow) judgeTails(ctx context.Context) error {
+	for k, l := range f.tails {
+		if l.Flow() == nil {
+			continue
+		}
+		if err := f.judgeLedger(ctx, int32(k), l); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -35,7 +35,7 @@ func (f *flow) prepareLedger(ctx context.Context) error {
 		if n > 0 {
 			return waitForOthers(fmt.Errorf("group %s, of an at-least-once run, has %d members", f.settings.GroupID, n))
 		}
-		return f.carryPositions(ctx)
+		return f.gather(ctx, &LedgerPlan{}, true)
 	})
 }
 

@@ -77,10 +77,12 @@ func (f *flow) standings(ctx context.Context, topics []string) (map[place]standi
 			s = standing{start: -1, position: -1, lag: -1}
 		}
 		s.id, s.leader, s.end, s.told = topic.ID, topic.Partitions[e.Partition].Leader, e.Offset, s.lag
+		s.high = offsetOf(highs, e.Topic, e.Partition)
 		if s.lag >= 0 {
+			// Brokers count up to the high watermark, which can't be read yet.
+			s.lag = max(0, s.lag-max(0, s.unstable()))
 			s.position = s.end - s.lag
 		}
-		s.high = offsetOf(highs, e.Topic, e.Partition)
 		if start, ok := starts.Lookup(e.Topic, e.Partition); ok && start.Err == nil {
 			s.logStart = start.Offset
 			s.position = max(s.position, start.Offset)
@@ -126,16 +128,25 @@ func (f *flow) positions(ctx context.Context, list kadm.TopicDetails) (map[place
 	return out, nil
 }
 
-// watchLag keeps lag and progress up to date.
-func (f *flow) watchLag(ctx context.Context) {
+// watchLag keeps lag and progress up to date. It returns when ctx ends, or with
+// the refusal when the ledger says that this process may not copy any more: an
+// idle lane would see that only with its next transaction.
+func (f *flow) watchLag(ctx context.Context) error {
 	for {
 		err := f.lookAtLag(ctx)
-		if ctx.Err() != nil {
-			return
+		if err == nil {
+			err = f.judgeTails(ctx)
+		}
+		var refusal *Refusal
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.As(err, &refusal):
+			return err
 		}
 		f.board.trouble(whereLag, err)
 		if sleep(ctx, lagEvery) != nil {
-			return
+			return nil
 		}
 	}
 }
@@ -165,8 +176,8 @@ func (f *flow) post(ctx context.Context, at map[place]standing) {
 	held := f.lookForHolders(ctx, at)
 	for pl, s := range at {
 		lag := s.lag
-		if held[pl] != nil {
-			lag = s.stable(bare[pl])
+		if held[pl] != nil && bare[pl] {
+			lag = 0
 		}
 		seconds := float64(0)
 		if lag > 0 {

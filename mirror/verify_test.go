@@ -464,7 +464,8 @@ func TestVerifyLogAppendTime(t *testing.T) {
 }
 
 // What embedded brokers don't do: a target that sets times itself, which is said
-// (case 39), and a cleaner that works beside the writer.
+// (case 39), a cleaner that works beside the writer, and markers that come to one
+// partition later than to another.
 func TestRealVerify(t *testing.T) {
 	t.Run("stamped", func(t *testing.T) {
 		t.Parallel()
@@ -476,6 +477,10 @@ func TestRealVerify(t *testing.T) {
 		if d := r.Partitions[0].Findings[0].Detail; !strings.Contains(d, "LogAppendTime") {
 			t.Errorf("detail %q", d)
 		}
+	})
+	t.Run("beside the flow", func(t *testing.T) {
+		t.Parallel()
+		verifyBeside(&world{t, testenv.Real(t, "3.9.2"), testenv.Real(t, "4.4.0")})
 	})
 	t.Run("compacted", func(t *testing.T) {
 		t.Parallel()
@@ -988,4 +993,48 @@ func TestVerifyPieces(t *testing.T) {
 			t.Errorf("holding %d runs (seed %d): counts\n%+v, want\n%+v", hold, seed, r.VerifyCounts, want)
 		}
 	}
+}
+
+// Beside a flow that copies, with lanes that come and go: whatever the moment,
+// what the ledger says is copied is there, once and unchanged.
+func TestVerifyBesideTheFlow(t *testing.T) { verifyBeside(newWorld(t, testenv.EmbeddedOptions{})) }
+
+func verifyBeside(w *world) {
+	t := w.T
+	f := w.flow("beside", "orders", "more")
+	f.Guarantee = topology.GuaranteeExactlyOnce
+	w.fill("orders", 5, 500, 1)
+	w.fill("more", 3, 300, 2)
+	b := &book{world: w, f: f}
+	p := w.start(f)
+	w.arrived("orders", 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	produced := make(chan int, 1)
+	go func() {
+		n := 0
+		for seed := int64(10); ctx.Err() == nil; seed++ {
+			w.source.Produce(t, testenv.Records("orders", 5, 50, seed)...)
+			n += 50
+		}
+		produced <- n
+	}()
+	compared := int64(0)
+	for round := range 6 {
+		if round == 3 { // another process takes over
+			p.Stop()
+			p = w.start(f)
+		}
+		r := b.report(mirror.VerifyOptions{})
+		if r.Found() != 0 || r.Foreign != 0 || r.Compared < compared {
+			t.Errorf("round %d: counts %+v after %d", round, r.VerifyCounts, compared)
+		}
+		compared = r.Compared
+	}
+	cancel()
+	n := 500 + 300 + <-produced
+	suite.Eventually(t, within, "all is compared", func() (bool, string) {
+		r := b.report(mirror.VerifyOptions{})
+		return r.Compared == int64(n) && r.Found() == 0 && len(r.Partitions) == 8, fmt.Sprintf("%+v of %d", r.VerifyCounts, n)
+	})
+	p.Stop()
 }

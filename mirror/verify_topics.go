@@ -32,8 +32,11 @@ func (v *verification) readLedger(ctx context.Context, topic kadm.TopicDetail, n
 	empty := true
 	for k := range v.shards {
 		l := &v.shards[k].ledger
-		if err := l.Read(ctx, v.dst, name, int32(k)); err != nil {
-			return err
+		once, cancel := context.WithTimeout(ctx, streamPatience)
+		err := l.Read(once, v.dst, name, int32(k))
+		cancel()
+		if err != nil {
+			return f.ledgerProblem(fmt.Errorf("read the ledger: %w", err))
 		}
 		if s := l.Suspended(); s != nil {
 			v.suspended = "the ledger is suspended: " + s.Reason

@@ -17,6 +17,7 @@ func commands() []*cli.Command {
 		statusCommand(),
 		resumeCommand(),
 		ledgerCommand(),
+		verifyCommand(),
 		demoCommand(),
 		versionCommand(),
 	}
@@ -38,7 +39,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		ExitErrHandler:            func(*cli.Context, error) {},
 		OnUsageError:              flagError,
 		Action:                    noCommand,
-		Description: "Exit codes: 0 ok, 1 failed, 2 changes pending (plan), 3 findings (ledger check), 64 usage or configuration.\n" +
+		Description: "Exit codes: 0 ok, 1 failed, 2 changes pending (plan), 3 findings (verify, ledger check), 64 usage or configuration.\n" +
 			"A first SIGTERM or SIGINT finishes what is in flight, a second one stops at once.",
 	}
 	for _, c := range app.Commands {

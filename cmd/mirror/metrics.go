@@ -4,8 +4,11 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/onceover-mirror/onceover/mirror"
 )
 
 // The metrics of a mirror. All counters start at zero with the process and
@@ -29,8 +32,11 @@ var (
 	lagSeconds = metric("lag_seconds",
 		"Age of the oldest record not yet acknowledged by the flow, by its timestamp; 0 without lag, absent while unknown.",
 		"flow", "topic", "partition")
+	unstableRecords = metric("unstable_records",
+		"Offsets of the source partition behind a transaction that is open there, which can't be read yet; not part of the lag, absent while unknown.",
+		"flow", "topic", "partition")
 	partitionState = metric("partition_state",
-		"Always 1; the label state is idle, copying, stalled (lag without progress) or stopped (a person decides).",
+		"Always 1; the label state is idle, copying, waiting (for a transaction that is open at the source), stalled (lag without progress) or stopped (a person decides).",
 		"flow", "topic", "partition", "state")
 	topicReady = metric("topic_ready",
 		"1 for a matching topic that can be copied, 0 for one that can't; the status page says why.", "flow", "topic")
@@ -47,6 +53,19 @@ var (
 		"Records that the source's share group gave up on and that were copied by offset.", "flow")
 	lostTotal = metric("source_gaps_total",
 		"Source offsets that went (retention, DeleteRecords) before they were copied.", "flow")
+
+	// Of exactly-once flows alone.
+	shardsOwned = metric("shards_owned", "Shards of the flow that this process copies.", "flow")
+	shardsTotal = metric("shards", "Shards that the flow's ledger has; absent while unknown.", "flow")
+	commitAge   = metric("commit_age_seconds",
+		"Time since the flow last committed, in whatever process, while it has lag; 0 without lag, absent before the first commit.", "flow")
+	transactionsTotal = metric("transactions_total",
+		"Transactions by outcome: committed, aborted, or unknown (no clear answer to the commit) until the ledger is read; then they count as one of the others, too.",
+		"flow", "outcome")
+	resolvedTotal = metric("transactions_resolved_total",
+		"Transactions of unknown outcome that the ledger has decided.", "flow")
+	fencedTotal = metric("fenced_total",
+		"Times that another process took a shard from this one, or that a transaction took longer than its timeout.", "flow")
 )
 
 func metric(name, help string, labels ...string) *prometheus.Desc {
@@ -62,8 +81,9 @@ var _ prometheus.Collector = stateCollector{}
 // Describe sends every description.
 func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		flowInfo, flowPhase, flowLanes, recordsTotal, bytesTotal, lagRecords, lagSeconds, partitionState,
+		flowInfo, flowPhase, flowLanes, recordsTotal, bytesTotal, lagRecords, lagSeconds, unstableRecords, partitionState,
 		topicReady, retriesTotal, refusedAcksTotal, skippedTotal, echoTotal, recoveredTotal, lostTotal,
+		shardsOwned, shardsTotal, commitAge, transactionsTotal, resolvedTotal, fencedTotal,
 	} {
 		ch <- d
 	}
@@ -89,6 +109,20 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 		counter(echoTotal, f.Echoed)
 		counter(recoveredTotal, f.Recovered)
 		counter(lostTotal, f.Lost)
+		if s := f.Shards; s != nil {
+			gauge(shardsOwned, float64(len(s.Owned)))
+			if s.Total > 0 {
+				gauge(shardsTotal, float64(s.Total))
+			}
+			if !s.LastCommit.IsZero() {
+				gauge(commitAge, idleTime(f, time.Now()).Seconds())
+			}
+			for outcome, n := range map[string]int64{"committed": s.Committed, "aborted": s.Aborted, "unknown": s.InDoubt} {
+				counter(transactionsTotal, n, outcome)
+			}
+			counter(resolvedTotal, s.Resolved)
+			counter(fencedTotal, s.Fenced)
+		}
 		for _, t := range f.Topics {
 			gauge(topicReady, truth(t.Ready), valid(t.Topic))
 		}
@@ -99,6 +133,9 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 			gauge(partitionState, 1, topic, partition, string(p.Phase))
 			if p.Lag >= 0 {
 				gauge(lagRecords, float64(p.Lag), topic, partition)
+			}
+			if p.Unstable >= 0 {
+				gauge(unstableRecords, float64(p.Unstable), topic, partition)
 			}
 			if p.LagSeconds >= 0 {
 				gauge(lagSeconds, p.LagSeconds, topic, partition)
@@ -117,6 +154,16 @@ func truth(b bool) float64 {
 // valid makes a label value of what comes from outside: one that is not UTF-8
 // would panic.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// idleTime is how long an exactly-once flow that has lag has not committed.
+func idleTime(f mirror.FlowState, now time.Time) time.Duration {
+	var sum totals
+	sum.add(f)
+	if sum.lag == 0 {
+		return 0
+	}
+	return max(0, now.Sub(f.Shards.LastCommit))
+}
 
 // buildCollector is onceover_build_info, always 1, with the version of the
 // program, the revision of its source and the version of Go as labels.

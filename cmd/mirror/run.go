@@ -62,7 +62,7 @@ func runFlows(c *cli.Context) error {
 			opts.Instance = name
 		}
 	}
-	opts.Observer.Phase = watch.phase
+	opts.Observer.Phase, opts.Observer.Committed = watch.phase, newTxnMetrics(registry).committed
 	opts.Hooks = failpoints(newClientMetrics(registry).hooks)
 	m, err := mirror.New(opts)
 	if err != nil {

@@ -147,8 +147,11 @@ func statusTable(w io.Writer, s mirror.State) error {
 		var sum totals
 		sum.add(f)
 		// Whether a process copies, nobody can tell from the clusters alone.
-		fmt.Fprintf(w, "%s, lag %s, %d lagging, %d stopped\n",
-			plural(int64(sum.partitions), "partition"), sum.lagText(), sum.lagging, sum.stopped)
+		fmt.Fprintf(w, "%s, lag %s, %d lagging, %d waiting, %d stopped\n",
+			plural(int64(sum.partitions), "partition"), sum.lagText(), sum.lagging, sum.waiting, sum.stopped)
+		if s := f.Shards; s != nil && s.Total > 0 {
+			fmt.Fprintf(w, "%s, last commit %s\n", plural(int64(s.Total), "shard"), ago(s.LastCommit, time.Now()))
+		}
 		if len(f.Topics)+len(f.Partitions) == 0 {
 			continue
 		}
@@ -161,7 +164,7 @@ func statusTable(w io.Writer, s mirror.State) error {
 		}
 		for _, p := range worstFirst(f.Partitions) {
 			fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", p.Topic, p.Partition, p.Target, p.Phase,
-				lagText(p.Lag), lagTime(p.LagSeconds), because(p.Reason, p.Hint))
+				lagText(p.Lag)+unstableText(p.Unstable), lagTime(p.LagSeconds), because(p.Reason, p.Hint))
 		}
 		if err := table.Flush(); err != nil {
 			return err
@@ -183,6 +186,22 @@ func lagText(lag int64) string {
 		return "unknown"
 	}
 	return count(lag)
+}
+
+// unstableText is what stands behind an open transaction, beside the lag.
+func unstableText(n int64) string {
+	if n <= 0 {
+		return ""
+	}
+	return " +" + count(n) + " unstable"
+}
+
+// ago is a time in the past for people.
+func ago(at, now time.Time) string {
+	if at.IsZero() {
+		return "never"
+	}
+	return span(max(0, now.Sub(at)).Truncate(time.Second)) + " ago"
 }
 
 // lagTime is a lag in seconds for people.

@@ -31,7 +31,13 @@ type totals struct {
 	partitions int
 	stopped    int
 	stalled    int
+	waiting    int   // for a transaction that is open at the source
+	unstable   int64 // behind such ones
 	lagging    int // read from outside
+
+	// Of exactly-once flows.
+	shards, owned               int
+	committed, aborted, pending int64 // transactions; pending: their outcome is not known
 }
 
 func total(s mirror.State) totals {
@@ -48,8 +54,16 @@ func (t *totals) add(f mirror.FlowState) {
 	t.skipped += f.Skipped
 	t.echoed += f.Echoed
 	t.refused += f.RefusedAcks
+	if s := f.Shards; s != nil {
+		t.shards += s.Total
+		t.owned += len(s.Owned)
+		t.committed += s.Committed
+		t.aborted += s.Aborted
+		t.pending += s.InDoubt - s.Resolved
+	}
 	for _, p := range f.Partitions {
 		t.partitions++
+		t.unstable += max(0, p.Unstable)
 		if p.Lag < 0 {
 			t.lagUnknown++
 		} else {
@@ -61,6 +75,8 @@ func (t *totals) add(f mirror.FlowState) {
 			t.stopped++
 		case mirror.PartitionStalled:
 			t.stalled++
+		case mirror.PartitionWaiting:
+			t.waiting++
 		case mirror.PartitionLagging:
 			t.lagging++
 		case mirror.PartitionIdle, mirror.PartitionCopying:
@@ -79,12 +95,12 @@ func (t totals) lagText() string {
 	return short(float64(t.lag)) + "+"
 }
 
-// worstFirst sorts partitions: stopped, stalled, lagging or copying, idle, then by topic
+// worstFirst sorts partitions: stopped, stalled, waiting, lagging or copying, idle, then by topic
 // and partition. It returns a sorted copy.
 func worstFirst(ps []mirror.PartitionState) []mirror.PartitionState {
 	rank := func(p mirror.PartitionState) int {
 		return slices.Index([]mirror.PartitionPhase{
-			mirror.PartitionStopped, mirror.PartitionStalled, mirror.PartitionLagging, mirror.PartitionCopying, mirror.PartitionIdle,
+			mirror.PartitionStopped, mirror.PartitionStalled, mirror.PartitionWaiting, mirror.PartitionLagging, mirror.PartitionCopying, mirror.PartitionIdle,
 		}, p.Phase)
 	}
 	return slices.SortedFunc(slices.Values(ps), func(a, b mirror.PartitionState) int {

@@ -92,11 +92,17 @@ func (w *watcher) progress(s mirror.State) string {
 		}
 	}
 	parts = append(parts, short(now.records)+" records/s", size(now.bytes)+"/s", "lag "+sum.lagText())
+	if sum.shards > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d shards", sum.owned, sum.shards))
+	}
 	if sum.stopped > 0 {
 		parts = append(parts, plural(int64(sum.stopped), "partition")+" stopped")
 	}
 	if sum.stalled > 0 {
 		parts = append(parts, plural(int64(sum.stalled), "partition")+" stalled")
+	}
+	if sum.waiting > 0 {
+		parts = append(parts, plural(int64(sum.waiting), "partition")+" waiting")
 	}
 	return strings.Join(parts, " | ")
 }
