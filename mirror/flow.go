@@ -131,7 +131,7 @@ func (f *flow) run(ctx context.Context) (err error) {
 	lanes, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var wg sync.WaitGroup
-	f.startLanes(&wg, lanes, work, fail)
+	f.startLanes(lanes, work, &wg, fail)
 	wg.Go(func() {
 		if err := f.watchTopics(lanes); err != nil {
 			fail(err)
@@ -155,7 +155,7 @@ func (f *flow) run(ctx context.Context) (err error) {
 }
 
 // startLanes starts what copies.
-func (f *flow) startLanes(wg *sync.WaitGroup, ctx, work context.Context, fail func(error)) {
+func (f *flow) startLanes(ctx, work context.Context, wg *sync.WaitGroup, fail func(error)) {
 	if f.exactly() {
 		wg.Go(func() {
 			told, end := context.WithCancel(ctx)

@@ -3,7 +3,10 @@ package mirror
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/onceover-mirror/onceover/txn"
 )
@@ -160,11 +163,15 @@ func (f *flow) mappedEnds(ctx context.Context, all []LedgerPlace, shards []int) 
 	if err != nil {
 		return nil, fmt.Errorf("list topics of %s: %w", f.def.To, err)
 	}
-	if have[txn.MapTopic(f.def.Name)].Err != nil {
-		return out, nil // there is none
+	offsets := have[txn.MapTopic(f.def.Name)]
+	switch err := offsets.Err; {
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		return out, nil
+	case err != nil:
+		return nil, fmt.Errorf("look for topic %s: %w", txn.MapTopic(f.def.Name), err)
 	}
 	for _, k := range shards {
-		if k >= len(have[txn.MapTopic(f.def.Name)].Partitions) {
+		if k >= len(offsets.Partitions) {
 			continue
 		}
 		by, _, err := f.coverage(ctx, int32(k))

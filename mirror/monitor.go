@@ -132,23 +132,22 @@ func (f *flow) positions(ctx context.Context, list kadm.TopicDetails) (map[place
 // the refusal when the ledger says that this process may not copy any more: an
 // idle lane would see that only with its next transaction.
 func (f *flow) watchLag(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		err := f.lookAtLag(ctx)
 		if err == nil {
 			err = f.judgeTails(ctx)
 		}
 		var refusal *Refusal
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.As(err, &refusal):
+		if ctx.Err() != nil {
+			break
+		}
+		if errors.As(err, &refusal) {
 			return err
 		}
 		f.board.trouble(whereLag, err)
-		if sleep(ctx, lagEvery) != nil {
-			return nil
-		}
+		pause(ctx, lagEvery)
 	}
+	return nil
 }
 
 func (f *flow) lookAtLag(ctx context.Context) error {

@@ -140,7 +140,7 @@ func (l *shardLane) admit(ctx context.Context, fresh []*shardPart, founding bool
 
 // bound is where the logs of a source partition and of its copy begin and end,
 // -1 where that could not be asked.
-type bound struct{ start, end, targetStart, targetEnd int64 }
+type bound struct{ start, end, targetEnd int64 }
 
 // bounds asks both clusters.
 func (f *flow) bounds(ctx context.Context, ps []*shardPart) (map[place]bound, error) {
@@ -228,7 +228,7 @@ func (f *flow) judgePosition(p *shardPart, m txn.Mark, b bound) ([]txn.Entry, *v
 		if f.def.OnGap == topology.OnGapSkip {
 			reason := fmt.Sprintf("source gap: %d offsets went before they were copied", lost)
 			return []txn.Entry{
-				startEntry(p.src, b.start, false, reason),
+				startEntry(p.src, b.start, prior(m), reason),
 				gapEntry(p.src, at, b.start-1, reason),
 			}, nil
 		}
@@ -239,6 +239,10 @@ func (f *flow) judgePosition(p *shardPart, m txn.Mark, b bound) ([]txn.Entry, *v
 	}
 	return nil, nil
 }
+
+// prior reports whether copies below a position were made outside of the ledger;
+// to go on further up does not change that.
+func prior(m txn.Mark) bool { return m.Start != nil && m.Start.Prior }
 
 func startEntry(src txn.SourcePartition, at int64, prior bool, reason string) txn.Entry {
 	return txn.Entry{

@@ -91,9 +91,6 @@ func (r *shardReader) remove(gone []place) {
 	r.cl.RemoveConsumePartitions(ps)
 }
 
-// has reports whether a partition is read, or was until it failed.
-func (r *shardReader) has(pl place) bool { return r.places[pl] != nil }
-
 // poll waits for something until ctx ends, or not at all with a nil ctx.
 func (r *shardReader) poll(ctx context.Context, most int) []arrival {
 	r.resume()

@@ -263,7 +263,7 @@ func (l *shardLane) pass(work context.Context, p *shardPart, last int64, reason 
 	gap := gapEntry(p.src, p.next, last, reason)
 	l.session.Begin()
 	_, err := l.session.Commit(work, func(map[txn.SourcePartition]int64) []txn.Entry {
-		es := []txn.Entry{startEntry(p.src, last+1, false, reason), gap}
+		es := []txn.Entry{startEntry(p.src, last+1, prior(l.marks[p.src]), reason), gap}
 		l.committing(es)
 		return es
 	})

@@ -57,6 +57,7 @@ const (
 
 // VerifyFinding is one record that is not as it should be.
 type VerifyFinding struct {
+	// Kind of the finding.
 	Kind VerifyKind `json:"kind"`
 	// Source and Target are offsets, -1 where there is none.
 	Source int64 `json:"source"`
@@ -70,15 +71,13 @@ type VerifyCounts struct {
 	// Compared are records of the range that are on both sides.
 	Compared int64 `json:"compared"`
 
-	// The findings, see [VerifyKind].
-
+	// Missing, Duplicated, Changed, OutOfOrder and Unexpected are findings, see
+	// [VerifyKind]. What is below them is no finding.
 	Missing    int64 `json:"missing"`
 	Duplicated int64 `json:"duplicated"`
 	Changed    int64 `json:"changed"`
 	OutOfOrder int64 `json:"out_of_order"`
 	Unexpected int64 `json:"unexpected"`
-
-	// What is no finding.
 
 	// Foreign are records of another writer, on the target.
 	Foreign int64 `json:"foreign"`

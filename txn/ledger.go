@@ -52,11 +52,13 @@ func (m Mark) Position() (int64, bool) {
 
 // Undecided is an entry whose transaction had no marker up to the end.
 type Undecided struct {
+	// Key of the entry.
 	Key Key
 	// ProducerID and Epoch of the writer.
 	ProducerID int64
 	Epoch      int16
-	Offset     int64
+	// Offset in the ledger partition.
+	Offset int64
 }
 
 // Flow is the flow entry, nil where the partition has none.
@@ -102,6 +104,7 @@ func (l *Ledger) Gaps(p SourcePartition) []ClosedGap {
 
 // ClosedGap is a [Gap] with its first offset.
 type ClosedGap struct {
+	// First offset of the run.
 	First int64
 	Gap
 }

@@ -296,8 +296,7 @@ func drawEntry(t *rapid.T) Entry {
 			next = last + 1
 		}
 		e.Value = m
-	}
-	if e.Key.Kind == KindGap {
+	case KindGap:
 		e.Key.First = offset.Draw(t, "first")
 		e.Value = &Gap{Last: offset.Draw(t, "last"), Reason: rapid.String().Draw(t, "reason"), Time: now}
 	}

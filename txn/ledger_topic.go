@@ -294,8 +294,10 @@ func (s LedgerSpec) examine(ctx context.Context, cl *kgo.Client, shards int) (ou
 		return []Finding{{"the ledger topic " + l.name + " is missing", "what was copied can't be told without it: see mirror ledger init"}}, nil, nil
 	}
 	if n := len(l.partitions); shards > 0 && n != shards {
-		out = append(out, Finding{fmt.Sprintf("the ledger topic %s has %d partitions and began with %d", l.name, n, shards),
-			"the number of shards is fixed; partitions that were added can't be taken away"})
+		out = append(out, Finding{
+			fmt.Sprintf("the ledger topic %s has %d partitions and began with %d", l.name, n, shards),
+			"the number of shards is fixed; partitions that were added can't be taken away",
+		})
 	}
 	names := []string{l.name}
 	if m := have[MapTopic(s.Flow)]; m.exists() {
@@ -332,14 +334,18 @@ func (s LedgerSpec) judge(t topicState, cfg map[string]string, ledger bool) (out
 	}
 	for _, key := range slices.Sorted(maps.Keys(must)) {
 		if v, ok := cfg[key]; ok && v != must[key] {
-			out = append(out, Finding{fmt.Sprintf("topic %s has %s=%s", t.name, key, v),
-				fmt.Sprintf("it has to be %s; what it did meanwhile, mirror ledger shows", must[key])})
+			out = append(out, Finding{
+				fmt.Sprintf("topic %s has %s=%s", t.name, key, v),
+				fmt.Sprintf("it has to be %s; what it did meanwhile, mirror ledger shows", must[key]),
+			})
 		}
 	}
 	for _, key := range []string{compactionLag, deleteRetained} {
 		if ms, err := strconv.ParseInt(cfg[key], 10, 64); ledger && err == nil && ms < s.TxnTimeout.Milliseconds() {
-			out = append(out, Finding{fmt.Sprintf("topic %s has %s=%d, less than transaction.timeout (%v)", t.name, key, ms, s.TxnTimeout),
-				fmt.Sprintf("set it to at least %d", lagOfTimeouts*s.TxnTimeout.Milliseconds())})
+			out = append(out, Finding{
+				fmt.Sprintf("topic %s has %s=%d, less than transaction.timeout (%v)", t.name, key, ms, s.TxnTimeout),
+				fmt.Sprintf("set it to at least %d", lagOfTimeouts*s.TxnTimeout.Milliseconds()),
+			})
 		}
 	}
 	n, err := strconv.Atoi(cfg[minInsync])
@@ -349,8 +355,10 @@ func (s LedgerSpec) judge(t topicState, cfg map[string]string, ledger bool) (out
 	for _, p := range slices.Sorted(maps.Keys(t.partitions)) {
 		switch r := t.partitions[p]; {
 		case r.all < n:
-			return append(out, Finding{fmt.Sprintf("topic %s has %s=%d, and its partition %d has %d replicas: no write can succeed", t.name, minInsync, n, p, r.all),
-				"lower it, or add replicas"}), nil
+			return append(out, Finding{
+				fmt.Sprintf("topic %s has %s=%d, and its partition %d has %d replicas: no write can succeed", t.name, minInsync, n, p, r.all),
+				"lower it, or add replicas",
+			}), nil
 		case r.inSync < n:
 			return out, []string{fmt.Sprintf("%s[%d] has %d of %d replicas in sync, and %s=%d: nothing is copied until more are back", t.name, p, r.inSync, r.all, minInsync, n)}
 		}

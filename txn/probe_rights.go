@@ -13,7 +13,8 @@ import (
 
 // ids tries WRITE on each shard's transactional id with an EndTxn from a
 // producer id that no coordinator gives out: one that may write is told that
-// the id is not its own. DESCRIBE is needed to find the coordinator.
+// the id is not its own, or, while the owner's transaction is being ended, that
+// it should come again. DESCRIBE is needed to find the coordinator.
 func (p *txnProbe) ids(ctx context.Context) error {
 	if p.homeless[transactionState] {
 		return nil
@@ -33,7 +34,8 @@ func (p *txnProbe) ids(ctx context.Context) error {
 		switch {
 		case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
 			denied = append(denied, shard)
-		case errors.Is(err, kerr.InvalidProducerIDMapping), errors.Is(err, kerr.InvalidProducerEpoch), errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.InvalidTxnState):
+		case errors.Is(err, kerr.InvalidProducerIDMapping), errors.Is(err, kerr.InvalidProducerEpoch), errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.InvalidTxnState),
+			errors.Is(err, kerr.ConcurrentTransactions):
 		case err == nil:
 			p.found.find("the target ends a transaction for a producer that it can't know", "it is not to be trusted with exactly-once")
 			return nil

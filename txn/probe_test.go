@@ -200,9 +200,12 @@ func rights(t *testing.T, c *testenv.Cluster) {
 	const prefix, ledger, mapped = "onceover.orders.", "onceover.orders.ledger.internal", "onceover.orders.map.internal"
 	topic, id, group := kmsg.ACLResourceTypeTopic, kmsg.ACLResourceTypeTransactionalId, kmsg.ACLResourceTypeGroup
 	all := []acl{
-		{topic, prefix, kmsg.ACLOperationRead}, {topic, prefix, kmsg.ACLOperationWrite},
-		{topic, prefix, kmsg.ACLOperationDescribeConfigs}, {topic, prefix, kmsg.ACLOperationCreate},
-		{id, prefix, kmsg.ACLOperationWrite}, {group, prefix, kmsg.ACLOperationRead},
+		{topic, prefix, kmsg.ACLOperationRead},
+		{topic, prefix, kmsg.ACLOperationWrite},
+		{topic, prefix, kmsg.ACLOperationDescribeConfigs},
+		{topic, prefix, kmsg.ACLOperationCreate},
+		{id, prefix, kmsg.ACLOperationWrite},
+		{group, prefix, kmsg.ACLOperationRead},
 		{kmsg.ACLResourceTypeCluster, "", kmsg.ACLOperationDescribeConfigs},
 	}
 	for _, one := range all {

@@ -290,11 +290,14 @@ func (p *txnProbe) topics(ctx context.Context) error {
 	})
 }
 
-// again repeats do while its error is one that passes by itself.
+const unforeseenTries = 6
+
+// again repeats do while its error is one that passes by itself. What a broker did
+// not foresee may pass, too, but need not: it is tried a few times.
 func again(ctx context.Context, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
-		if err == nil || !kerr.IsRetriable(err) && !unanswered(err) {
+		if err == nil || !kerr.IsRetriable(err) && !unanswered(err) && (!errors.Is(err, kerr.UnknownServerError) || try >= unforeseenTries) {
 			return err
 		}
 		if ctx.Err() != nil {

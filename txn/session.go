@@ -46,7 +46,6 @@ type Session struct {
 	cause   error // why it was given up, or the session ended
 	records int
 	bytes   int
-	told    time.Time // when Blocked was called last
 }
 
 // RefusedError: the target refuses a record for good. The transaction that it

@@ -79,7 +79,7 @@ func (w *world) crashes(ctx context.Context, c contender, name string, workers i
 		}
 		victim := crew[0].(*program) // nothing runs inside in this mode
 		crew = slices.Delete(crew, 0, 1)
-		r, err := s.crash(ctx, victim, crew, func() ([]process, error) {
+		r, err := s.crash(ctx, victim, func() ([]process, error) {
 			if workers > 1 {
 				return crew, nil
 			}
@@ -116,7 +116,7 @@ func (s *stream) settle(ctx context.Context, crew []process) error {
 // crash kills victim, lets next do what follows, and measures until there are
 // new records in all partitions: those behind what the target's log held when
 // the process was gone, be it committed or not.
-func (s *stream) crash(ctx context.Context, victim *program, crew []process, next func() ([]process, error)) (r result, err error) {
+func (s *stream) crash(ctx context.Context, victim *program, next func() ([]process, error)) (r result, err error) {
 	s.mu.Lock()
 	earlier := len(s.arrivals)
 	s.mu.Unlock()
@@ -128,7 +128,8 @@ func (s *stream) crash(ctx context.Context, victim *program, crew []process, nex
 	if err != nil {
 		return r, err
 	}
-	if crew, err = next(); err != nil {
+	crew, err := next()
+	if err != nil {
 		return r, err
 	}
 	err = s.await(ctx, "recovery", patience, crew, func() bool {

@@ -37,7 +37,7 @@ func TestContractReal44To39(t *testing.T) {
 	Run(t, World{testenv.Real(t, "4.4.0"), testenv.Real(t, "3.9.2"), topology.ReaderShare, topology.GuaranteeAtLeastOnce})
 }
 
-// Exactly once, whatever the versions on either side: order is kept, and not a
+// Exactly once (G6), whatever the versions on either side: order is kept, and not a
 // record is there twice.
 func TestContractExactlyOnceEmbedded(t *testing.T) {
 	t.Parallel()
