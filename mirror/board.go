@@ -247,6 +247,17 @@ func (b *board) resumed(topic string) {
 	b.log.Info("resumed", "topic", topic)
 }
 
+// resumedPartition takes back the stop of one partition.
+func (b *board) resumedPartition(at place) {
+	b.mu.Lock()
+	if p := b.parts[at]; p != nil && p.Phase == PartitionStopped {
+		b.enter(p, PartitionIdle, "", "")
+		b.moved[at] = time.Now()
+	}
+	b.mu.Unlock()
+	b.log.Info("resumed", "topic", at.topic, "partition", at.partition)
+}
+
 // observe says that the flow is looked at from outside: whether it runs, and
 // whether what waits moves, is not known.
 func (b *board) observe() {

@@ -53,6 +53,7 @@ type flow struct {
 	// Exactly-once: lanes by shard, and committed positions.
 	shards   map[int32]*shardLane
 	progress map[place]reachedPlace
+	halts    map[place]*halt
 
 	oweMu sync.Mutex // one change to the owed notes at a time
 
@@ -80,7 +81,7 @@ func newFlow(m *Mirror, def *topology.Flow) (*flow, error) {
 		blocked: map[string]*blockage{}, stopped: map[string]string{}, parts: map[place]string{},
 		owed: map[string]stopRecord{}, absent: map[string]int{}, wake: make(chan struct{}, 1), losses: make(chan struct{}, 1), members: map[string]bool{}, stuck: map[tip]*stuckPart{},
 		holdups: map[place]*holdup{},
-		shards:  map[int32]*shardLane{}, progress: map[place]reachedPlace{},
+		shards:  map[int32]*shardLane{}, progress: map[place]reachedPlace{}, halts: map[place]*halt{},
 	}, nil
 }
 
@@ -324,10 +325,17 @@ func (f *flow) stop(topic string, partition int32, offset int64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.decision.reader != topology.ReaderShare {
-		if _, ok := f.parts[place{topic, partition}]; !ok {
-			f.parts[place{topic, partition}] = reason
-			f.board.stop(topic, partition, reason, "mend the cause and restart the mirror, or set on_error: skip")
+		at := place{topic, partition}
+		if _, ok := f.parts[at]; ok {
+			return
 		}
+		f.parts[at] = reason
+		hint := "mend the cause and restart the mirror, or set on_error: skip"
+		if f.exactly() {
+			hint = "mend the cause, and it goes on by itself; or set on_error: skip"
+			f.halt(at, offset, err)
+		}
+		f.board.stop(topic, partition, reason, hint)
 		return
 	}
 	if _, ok := f.stopped[topic]; ok {

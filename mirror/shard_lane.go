@@ -29,6 +29,7 @@ type shardLane struct {
 	rulings map[txn.SourcePartition]ruling
 	holedAt time.Time // since when a position waits to be written alone
 	faults  []arrival // of the transaction that is open
+	gotOn   bool      // a transaction committed since the ledger was read
 
 	mu   sync.Mutex
 	wake context.CancelFunc // ends the poll under way, nil between polls
@@ -49,7 +50,8 @@ type shardPart struct {
 	records, echoes int
 	bytes           int64
 	gaps            []txn.Entry
-	stop            error // the partition ends at next
+	stop            error // the partition ends before stopAt
+	stopAt          int64
 }
 
 // ruling is what was decided on a record that can't be copied.
@@ -97,7 +99,7 @@ func (l *shardLane) run(ctx, work context.Context) error {
 			see(l.f.def.Name, int(l.shard), l.session.Resolved().String())
 		}
 		l.f.board.trouble(l.name, nil)
-		began := time.Now()
+		l.gotOn = false
 		err = l.copyFrom(ctx, work, ledger)
 		if ctx.Err() != nil {
 			return nil
@@ -106,7 +108,7 @@ func (l *shardLane) run(ctx, work context.Context) error {
 		if errors.As(err, &refusal) {
 			return err
 		}
-		if time.Since(began) > time.Minute {
+		if l.gotOn {
 			try = 0
 		}
 		try++
@@ -217,6 +219,7 @@ func (l *shardLane) commit(work context.Context) error {
 	if outcome != txn.Committed {
 		return fmt.Errorf("commit (outcome %v): %w", outcome, err)
 	}
+	l.gotOn = true
 	if see := l.f.opts.Observer.Committed; see != nil {
 		see(l.f.def.Name, int(l.shard), records, time.Since(began))
 	}

@@ -58,7 +58,7 @@ func (l *shardLane) takeOne(p *shardPart, rec *kgo.Record) {
 				r = l.rule(p, rec.Offset, errors.New(reason))
 			}
 			if !r.skip {
-				p.stop = r.err
+				p.stop, p.stopAt = r.err, rec.Offset
 				return
 			}
 			p.gaps = append(p.gaps, gapEntry(p.src, rec.Offset, rec.Offset, "skipped: "+r.err.Error()))
@@ -209,7 +209,8 @@ func (l *shardLane) settle() {
 func (l *shardLane) face(ctx, work context.Context) error {
 	for _, p := range l.parts {
 		if p.stop != nil {
-			l.f.stop(p.at.topic, p.at.partition, p.next, p.stop)
+			l.f.stop(p.at.topic, p.at.partition, p.stopAt, p.stop)
+			delete(l.rulings, p.src) // the next time it is tried anew
 			l.drop(p)
 		}
 	}

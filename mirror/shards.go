@@ -246,6 +246,39 @@ func (f *flow) reached(at place, src txn.SourcePartition, next int64, epoch int3
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.progress[at] = reachedPlace{src, next, epoch}
+	if h := f.halts[at]; h != nil && next > h.offset {
+		delete(f.halts, at)
+		f.board.resumedPartition(at)
+	}
+}
+
+// halt is a partition that stopped because of a record. It is tried again: what
+// the target refuses today it may take when somebody has raised a limit.
+type halt struct {
+	*blockage
+	offset int64
+}
+
+// halt notes a stop. f.mu is held.
+func (f *flow) halt(at place, offset int64, err error) {
+	var was *blockage
+	if h := f.halts[at]; h != nil && h.offset == offset {
+		was = h.blockage
+	}
+	f.halts[at] = &halt{was.again(err, time.Now(), f.def.Limits.Refresh), offset}
+}
+
+// tryHalted lets lanes try again what has stopped for long enough. It shows as
+// stopped until it gets on.
+func (f *flow) tryHalted() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for at, h := range f.halts {
+		if _, stopped := f.parts[at]; stopped && !h.holding(time.Now()) {
+			delete(f.parts, at)
+		}
+	}
+	f.subscribe()
 }
 
 // positionsEvery is how often the source's group is told of positions.

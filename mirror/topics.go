@@ -52,6 +52,7 @@ func (f *flow) lookAgain(ctx context.Context) error {
 		if err := f.checkLedger(ctx); err != nil {
 			return err
 		}
+		f.tryHalted()
 	}
 	return f.refresh(ctx)
 }

@@ -72,7 +72,7 @@ func testOversizedStops(t *testing.T, w World) {
 		if err != nil || len(got) != 1 {
 			t.Fatalf("resume: %v, %v", got, err)
 		}
-	} else {
+	} else if w.Guarantee != topology.GuaranteeExactlyOnce { // which goes on by itself
 		p.Stop()
 		p = Start(t, w.topologyOf(f))
 	}
