@@ -1,12 +1,13 @@
 package mirror_test
 
 import (
+	"slices"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceover-mirror/onceover/mirror"
-
 	"github.com/onceover-mirror/onceover/testenv"
 	"github.com/onceover-mirror/onceover/topology"
 )
@@ -55,5 +56,44 @@ func TestTakenNameStaysTaken(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Whoever was fenced, at whatever step, asks the group before it fences anybody.
+func TestFencedLaneAsksTheGroupFirst(t *testing.T) {
+	w := newWorld(t, testenv.EmbeddedOptions{})
+	f := w.flow("asks", "orders")
+	f.Guarantee = topology.GuaranteeExactlyOnce
+	w.fill("orders", 1, 100, 1)
+	p := w.start(f)
+	w.arrived("orders", 100)
+	seen := w.target.Front().Watch(kmsg.InitProducerID, kmsg.Heartbeat, kmsg.Produce)
+	fence := w.target.Front().Arm(testenv.Fault{Keys: []kmsg.Key{kmsg.Produce}, Do: testenv.AlterAnswer, Alter: func(_ kmsg.Request, resp kmsg.Response) bool {
+		for i := range resp.(*kmsg.ProduceResponse).Topics {
+			for j := range resp.(*kmsg.ProduceResponse).Topics[i].Partitions {
+				resp.(*kmsg.ProduceResponse).Topics[i].Partitions[j].ErrorCode = kerr.InvalidProducerEpoch.Code
+			}
+		}
+		return true
+	}})
+	w.source.Produce(t, testenv.Records("orders", 1, 50, 2)...)
+	w.arrived("orders", 150)
+	w.drained(p, "asks", 1)
+	w.same("orders", testenv.Compare{})
+	fence.MustHaveFired(t)
+	asked := false
+	calls := seen.Calls()
+	first := slices.IndexFunc(calls, func(c testenv.Call) bool { return c.Key() == kmsg.Produce })
+	for _, c := range calls[first:] {
+		asked = asked || c.Key() == kmsg.Heartbeat
+		if c.Key() == kmsg.InitProducerID {
+			break
+		}
+	}
+	if !asked {
+		t.Error("InitProducerID without a heartbeat after the fence")
+	}
+	if st := p.Flow("asks"); st.Shards.Fenced == 0 {
+		t.Errorf("%+v", st.Shards)
 	}
 }

@@ -125,7 +125,7 @@ func judge(s State, now time.Time) Health {
 		}
 		for _, p := range f.Partitions {
 			if p.Phase == PartitionWaiting {
-				h.Remarks = append(h.Remarks, fmt.Sprintf("flow %s: %s[%d] is %s: %s", f.Name, p.Topic, p.Partition, p.Phase, p.Reason))
+				h.Remarks = append(h.Remarks, fmt.Sprintf("flow %s: %s[%d] is %s", f.Name, p.Topic, p.Partition, p.Reason))
 			}
 			if p.Phase == PartitionStopped || p.Phase == PartitionStalled {
 				told = told || p.Phase == PartitionStalled // its reason is the trouble

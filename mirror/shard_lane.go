@@ -80,17 +80,10 @@ func (l *shardLane) run(ctx, work context.Context) error {
 		l.session.Close(bye)
 	}()
 	for try := 0; ; {
-		ledger, err := l.session.Own(ctx)
+		ledger, err := l.own(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, txn.ErrFenced):
-			l.f.board.fenced()
-			l.f.board.trouble(l.name, err)
-			if err := l.group.confirmed(ctx, l.shard); err != nil {
-				return err
-			}
-			continue
 		case err != nil:
 			return l.f.ledgerProblem(err)
 		}
@@ -113,9 +106,6 @@ func (l *shardLane) run(ctx, work context.Context) error {
 		}
 		try++
 		l.f.board.retried(err)
-		if errors.Is(err, txn.ErrFenced) {
-			l.f.board.fenced()
-		}
 		if see := l.f.opts.Observer.Aborted; see != nil {
 			see(l.f.def.Name, int(l.shard), err)
 		}
@@ -124,6 +114,25 @@ func (l *shardLane) run(ctx, work context.Context) error {
 			l.f.board.trouble(l.name, err)
 		}
 		pause(ctx, backoff(try, 10*time.Millisecond, 5*time.Second))
+	}
+}
+
+// own makes the shard the lane's. When somebody else has used its transactional
+// id, which can show at any step, the group has to confirm first that the shard is
+// this process's: two that fence each other copy nothing.
+func (l *shardLane) own(ctx context.Context) (*txn.Ledger, error) {
+	for {
+		if l.session.Fenced() {
+			l.f.board.fenced()
+			if err := l.group.confirmed(ctx, l.shard); err != nil {
+				return nil, err
+			}
+		}
+		ledger, err := l.session.Own(ctx)
+		if !errors.Is(err, txn.ErrFenced) || ctx.Err() != nil {
+			return ledger, err
+		}
+		l.f.board.trouble(l.name, err)
 	}
 }
 

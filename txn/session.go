@@ -207,6 +207,10 @@ func (s *Session) classify(r Request, err error) Action {
 // after [Session.Own] that includes one that was in doubt.
 func (s *Session) Resolved() Outcome { return s.outcome }
 
+// Fenced reports whether somebody else has used the transactional id, see
+// [ErrFenced].
+func (s *Session) Fenced() bool { return s.m.state == Fenced }
+
 // Expect names the id that a target topic has to have from now on: copies are
 // not for one that was deleted and created again, see [ErrRecreated]. All zeros
 // expects nothing.

@@ -188,7 +188,7 @@ func TestFilesAreRelativeToTheDeclaration(t *testing.T) {
 
 func TestStatusTable(t *testing.T) {
 	var out strings.Builder
-	if err := statusTable(&out, sampleState()); err != nil {
+	if err := statusTable(&out, sampleState(), sampleNow); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "status.golden.txt", out.String())

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,9 +28,9 @@ const (
 func demoCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "demo",
-		Usage: "two embedded clusters, a mirror, a killed worker, and the count at the end",
-		Description: "Starts two Kafka clusters inside this process, writes to one, mirrors it to the other with two\n" +
-			"worker processes, kills one of them while it copies, and compares both clusters at the end.\n" +
+		Usage: "two embedded clusters, a mirror, a worker killed in mid-transaction, and the count at the end",
+		Description: "Starts two Kafka clusters inside this process, writes to one, mirrors it to the other exactly once with\n" +
+			"two worker processes, kills one of them in mid-transaction, and compares both clusters at the end.\n" +
 			"Nothing has to be installed, and nothing is left behind.",
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "duration", Value: 12 * time.Second, Usage: "how `LONG` to produce, at least 4s"},
@@ -47,6 +48,7 @@ type demo struct {
 	from, to  *kgo.Client
 	dir, self string
 	workers   []*worker
+	west      consumer
 	produced  atomic.Int64
 	began     time.Time
 }
@@ -87,7 +89,8 @@ func (d *demo) open() (err error) {
 		if *side.c, err = testenv.StartEmbedded(testenv.EmbeddedOptions{}); err != nil {
 			return err
 		}
-		if *side.cl, err = kgo.NewClient(append((*side.c).Opts(), kgo.RecordPartitioner(kgo.ManualPartitioner()))...); err != nil {
+		if *side.cl, err = kgo.NewClient(append((*side.c).Opts(), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			kgo.MetadataMinAge(100*time.Millisecond))...); err != nil {
 			return err
 		}
 	}
@@ -99,7 +102,7 @@ flows:
     from: east
     to: west
     topics: [%s]
-    limits: {refresh: 2s, lock: 15s}
+    guarantee: exactly-once
 `, d.src.Bootstrap()[0], d.dst.Bootstrap()[0], demoFlow, demoTopic)
 	d.out("The declaration, as in a file for mirror run -f:\n\n%s", declaration)
 	return os.WriteFile(d.declaration(), []byte(declaration), 0o600)
@@ -117,36 +120,26 @@ func (d *demo) run(ctx context.Context, length time.Duration, rate int) error {
 		return fmt.Errorf("create topic %s: %w", demoTopic, err)
 	}
 	d.began = time.Now()
-	producing, stop := context.WithTimeout(ctx, length)
-	defer stop()
-	producer := make(chan struct{})
-	var failed error
-	go func() {
-		defer close(producer)
-		failed = d.produce(producing, rate)
-	}()
-	// However this ends, the producer has ended before the clusters close.
-	defer func() {
-		stop()
-		<-producer
-	}()
+	finish, leave := d.background(ctx, rate)
+	// However this ends, nothing is at work any more when the clusters close.
+	defer func() { _ = leave() }()
 	d.say("%s records/s go into topic %s at east, %d partitions", count(int64(rate)), demoTopic, demoPartitions)
 	for range 2 {
-		if _, err := d.spawn(); err != nil {
+		if err := d.spawn(); err != nil {
 			return err
 		}
 	}
-	if err := d.watch(producing, length/3); err != nil {
+	if err := d.watch(ctx, length/3); err != nil {
 		return err
 	}
-	if err := d.replace(); err != nil {
+	if err := d.replace(ctx); err != nil {
 		return err
 	}
-	if err := d.watch(producing, length); err != nil {
+	if err := d.watch(ctx, length); err != nil {
 		return err
 	}
-	if <-producer; failed != nil {
-		return fmt.Errorf("produce: %w", failed)
+	if err := finish(); err != nil {
+		return err
 	}
 	d.say("the producer has stopped after %s records; the mirror catches up", count(d.produced.Load()))
 	if err := d.drain(ctx); err != nil {
@@ -156,43 +149,61 @@ func (d *demo) run(ctx context.Context, length time.Duration, rate int) error {
 	if err := d.end(); err != nil {
 		return err
 	}
+	if err := leave(); err != nil {
+		return err
+	}
 	return d.compare(ctx)
 }
 
-// spawn starts a worker.
-func (d *demo) spawn() (*worker, error) {
-	w := &worker{n: len(d.workers) + 1, done: make(chan struct{})}
-	w.log = filepath.Join(d.dir, fmt.Sprintf("worker-%d.log", w.n))
-	log, err := os.Create(w.log)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = log.Close() }()                                                                 // the worker has its own handle
-	w.cmd = exec.Command(d.self, "run", "-f", d.declaration(), "--listen", "", "--log-format", "text") //nolint:gosec,noctx // this very program; ended by d.end and d.close
-	w.cmd.Stdout, w.cmd.Stderr = log, log
-	if err := w.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start worker %d: %w", w.n, err)
-	}
-	go func(cmd *exec.Cmd) {
-		defer close(w.done)
-		w.err = cmd.Wait()
-	}(w.cmd)
-	d.workers = append(d.workers, w)
-	d.say("worker %d runs (process %d)", w.n, w.cmd.Process.Pid)
-	return w, nil
+// background starts the producer at east and the consumer at west. finish ends
+// the producer and leave both; each returns what went wrong, at every call.
+func (d *demo) background(ctx context.Context, rate int) (finish, leave func() error) {
+	producing, stop := context.WithCancel(ctx)
+	reading, away := context.WithCancel(ctx)
+	produced, read := make(chan error, 1), make(chan error, 1)
+	go func() { produced <- d.produce(producing, rate) }()
+	go func() { read <- d.west.run(reading, d.to) }()
+	finish = sync.OnceValue(func() error {
+		stop()
+		return <-produced
+	})
+	leave = sync.OnceValue(func() error {
+		away()
+		return errors.Join(finish(), <-read)
+	})
+	return finish, leave
 }
 
-// replace kills the first worker while it copies, and starts another.
-func (d *demo) replace() error {
-	w := d.workers[0]
-	if err := w.cmd.Process.Kill(); err != nil {
-		return fmt.Errorf("kill worker %d: %w", w.n, err)
+// spawn adds a worker and starts it.
+func (d *demo) spawn() error {
+	w := &worker{n: len(d.workers) + 1}
+	d.workers = append(d.workers, w)
+	return d.start(w)
+}
+
+// instance is the worker's name, before a restart and after.
+func (w *worker) instance() string { return fmt.Sprintf("worker-%d", w.n) }
+
+// start starts a worker's process.
+func (d *demo) start(w *worker) error {
+	w.log = filepath.Join(d.dir, w.instance()+".log")
+	log, err := os.OpenFile(w.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
 	}
-	<-w.done
-	w.cmd = nil
-	d.say("worker %d was killed (SIGKILL) while it was copying", w.n)
-	_, err := d.spawn()
-	return err
+	defer func() { _ = log.Close() }()                                                                                            // the worker has its own handle
+	cmd := exec.Command(d.self, "run", "-f", d.declaration(), "--instance", w.instance(), "--listen", "", "--log-format", "text") //nolint:gosec,noctx // this very program; ended by d.end and d.close
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start worker %d: %w", w.n, err)
+	}
+	w.cmd, w.done = cmd, make(chan struct{})
+	go func() {
+		defer close(w.done)
+		w.err = cmd.Wait()
+	}()
+	d.say("worker %d runs (process %d)", w.n, cmd.Process.Pid)
+	return nil
 }
 
 // watch prints progress until the demo has run for that long.
@@ -207,19 +218,12 @@ func (d *demo) watch(ctx context.Context, until time.Duration) error {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return nil
-			}
 			return context.Cause(ctx)
 		}
 		if err := d.workersAlive(); err != nil {
 			return err
 		}
-		at, err := d.arrived(context.WithoutCancel(ctx))
-		if err != nil {
-			return err
-		}
-		d.say("produced %s, at west %s", count(d.produced.Load()), count(at))
+		d.say("produced %s, read at west %s", count(d.produced.Load()), count(d.west.count()))
 	}
 }
 
@@ -238,16 +242,6 @@ func (d *demo) workersAlive() error {
 		}
 	}
 	return nil
-}
-
-func (d *demo) arrived(ctx context.Context) (int64, error) {
-	ends, err := kadm.NewClient(d.to).ListEndOffsets(ctx, demoTopic)
-	if err != nil {
-		return 0, fmt.Errorf("ask west for its end offsets: %w", err)
-	}
-	var n int64
-	ends.Each(func(o kadm.ListedOffset) { n += max(o.Offset, 0) })
-	return n, nil
 }
 
 // end asks every worker to finish and waits for it.

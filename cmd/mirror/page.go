@@ -19,7 +19,7 @@ var pageText string
 // pageTemplate has two entries: "page" is the whole, "live" the part that the
 // page fetches again and again (/?part=live).
 var pageTemplate = template.Must(template.New("").Funcs(template.FuncMap{
-	"count": count, "short": short, "size": size, "lag": lagText, "lagTime": lagTime,
+	"count": count, "short": short, "size": size, "lag": lagText, "lagTime": lagTime, "unstable": unstableText,
 	"span":  func(d time.Duration) string { return span(d.Truncate(time.Second)) },
 	"float": func(n int64) float64 { return float64(n) },
 }).Parse(pageText))
@@ -54,12 +54,13 @@ type flowView struct {
 	NotCopied      []mirror.TopicState
 	Copied         int64
 	CopiedBytes    int64
+	LastCommit     string // of an exactly-once flow
 }
 
 type totalsView struct {
-	Lag                       string
-	LagTime                   string
-	Partitions, Stopped, Slow int
+	Lag                                string
+	LagTime                            string
+	Partitions, Stopped, Slow, Waiting int
 }
 
 type rowView struct {
@@ -85,8 +86,11 @@ func (p *page) view(now time.Time) view {
 			FlowState: f, Records: r.records, Bytes: r.bytes, Copied: f.Records, CopiedBytes: f.Bytes,
 			Total: totalsView{
 				Lag: sum.lagText(), LagTime: lagTime(sum.lagSeconds),
-				Partitions: sum.partitions, Stopped: sum.stopped, Slow: sum.stalled,
+				Partitions: sum.partitions, Stopped: sum.stopped, Slow: sum.stalled, Waiting: sum.waiting,
 			},
+		}
+		if f.Shards != nil {
+			fv.LastCommit = ago(now.Truncate(time.Second), f.Shards.LastCommit.Truncate(time.Second))
 		}
 		for _, t := range f.Topics {
 			if !t.Ready {

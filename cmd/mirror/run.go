@@ -113,8 +113,17 @@ func shutdownLimit(t *topology.Topology) time.Duration {
 
 // summary is the last line of a run.
 func summary(t totals, took time.Duration) string {
-	line := fmt.Sprintf("copied %s (%s) in %s, skipped %s, %s refused",
-		plural(t.records, "record"), size(float64(t.bytes)), span(took), count(t.skipped), plural(t.refused, "acknowledgement"))
+	line := fmt.Sprintf("copied %s (%s) in %s", plural(t.records, "record"), size(float64(t.bytes)), span(took))
+	if t.committed+t.aborted+t.pending > 0 {
+		line += fmt.Sprintf(", %s, %s aborted", plural(t.committed, "transaction"), count(t.aborted))
+	}
+	if t.pending > 0 {
+		line += ", " + count(t.pending) + " for the next owner of the shard to decide"
+	}
+	line += ", skipped " + count(t.skipped)
+	if t.refused > 0 || t.acknowledges {
+		line += ", " + plural(t.refused, "acknowledgement") + " refused"
+	}
 	if t.stopped > 0 {
 		line += ", " + plural(int64(t.stopped), "partition") + " stopped"
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -120,7 +121,7 @@ func watchStatus(c *cli.Context, m *mirror.Mirror) error {
 
 func printStatus(c *cli.Context, s mirror.State) error {
 	if !c.Bool("json") {
-		return statusTable(c.App.Writer, s)
+		return statusTable(c.App.Writer, s, time.Now())
 	}
 	encoder := json.NewEncoder(c.App.Writer)
 	if !c.Bool("watch") {
@@ -129,9 +130,9 @@ func printStatus(c *cli.Context, s mirror.State) error {
 	return encoder.Encode(s)
 }
 
-// statusTable prints each flow with its topics that are not copied and its
+// statusTable prints each flow as of now with its topics that are not copied and its
 // partitions.
-func statusTable(w io.Writer, s mirror.State) error {
+func statusTable(w io.Writer, s mirror.State, now time.Time) error {
 	for i, f := range s.Flows {
 		if i > 0 {
 			fmt.Fprintln(w)
@@ -150,7 +151,7 @@ func statusTable(w io.Writer, s mirror.State) error {
 		fmt.Fprintf(w, "%s, lag %s, %d lagging, %d waiting, %d stopped\n",
 			plural(int64(sum.partitions), "partition"), sum.lagText(), sum.lagging, sum.waiting, sum.stopped)
 		if s := f.Shards; s != nil && s.Total > 0 {
-			fmt.Fprintf(w, "%s, last commit %s\n", plural(int64(s.Total), "shard"), ago(s.LastCommit, time.Now()))
+			fmt.Fprintf(w, "%s, last commit %s\n", plural(int64(s.Total), "shard"), ago(now, s.LastCommit))
 		}
 		if len(f.Topics)+len(f.Partitions) == 0 {
 			continue
@@ -164,7 +165,7 @@ func statusTable(w io.Writer, s mirror.State) error {
 		}
 		for _, p := range worstFirst(f.Partitions) {
 			fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", p.Topic, p.Partition, p.Target, p.Phase,
-				lagText(p.Lag)+unstableText(p.Unstable), lagTime(p.LagSeconds), because(p.Reason, p.Hint))
+				strings.TrimSpace(lagText(p.Lag)+" "+unstableText(p.Unstable)), lagTime(p.LagSeconds), because(p.Reason, p.Hint))
 		}
 		if err := table.Flush(); err != nil {
 			return err
@@ -193,15 +194,7 @@ func unstableText(n int64) string {
 	if n <= 0 {
 		return ""
 	}
-	return " +" + count(n) + " unstable"
-}
-
-// ago is a time in the past for people.
-func ago(at, now time.Time) string {
-	if at.IsZero() {
-		return "never"
-	}
-	return span(max(0, now.Sub(at)).Truncate(time.Second)) + " ago"
+	return "+" + count(n) + " unstable"
 }
 
 // lagTime is a lag in seconds for people.

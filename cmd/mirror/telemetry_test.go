@@ -63,6 +63,17 @@ func sampleState() mirror.State {
 				{Topic: "payments", Partition: 0, Target: "east.payments", Phase: mirror.PartitionStopped, Since: since(2 * time.Hour), Reason: "offset 17: MESSAGE_TOO_LARGE <script>alert(1)</script>", Hint: "raise max.message.bytes of east.payments", Lag: -1, LagSeconds: -1, EndOffset: -1},
 			},
 		},
+		{
+			Name: "west-to-south", From: "west", To: "south", Phase: mirror.FlowRunning,
+			Guarantee: "exactly-once", Reader: "partition", Order: "per partition", Why: "both clusters can do it",
+			Lanes: 3, Records: 2_000, Bytes: 1_000_000,
+			Shards: &mirror.ShardState{Total: 8, Owned: []int{0, 3, 6}, Committed: 150, Aborted: 2, InDoubt: 1, Resolved: 1, Fenced: 1, LastCommit: since(4 * time.Second)},
+			Topics: []mirror.TopicState{{Topic: "bookings", Target: "bookings", Ready: true}},
+			Partitions: []mirror.PartitionState{
+				{Topic: "bookings", Partition: 0, Target: "bookings", Phase: mirror.PartitionWaiting, Since: since(time.Minute), Records: 2000, Bytes: 1_000_000, Unstable: 52, EndOffset: 2000,
+					Reason: "waiting for the source transaction of app-x (producer 17) since 2026-12-01T11:58:25Z", Hint: "its application ends it"},
+			},
+		},
 		{Name: "west-to-north", From: "west", To: "north", Phase: mirror.FlowWaiting, Reason: "north can't be reached: connection refused", Hint: "check its bootstrap addresses"},
 	}}
 }
@@ -79,7 +90,7 @@ func (f fakeSource) Health() mirror.Health { return f.health }
 func sampleSource() fakeSource {
 	return fakeSource{sampleState(), mirror.Health{Problems: []string{
 		"east-to-west: payments[0]: stopped: offset 17: MESSAGE_TOO_LARGE", "west-to-north: waiting: north can't be reached",
-	}}}
+	}, Remarks: []string{"flow west-to-south: bookings[0] is waiting for the source transaction of app-x (producer 17) since 2026-12-01T11:58:25Z"}}}
 }
 
 func samplePage(source stateSource) *page {
@@ -145,7 +156,7 @@ func TestStateAsJSON(t *testing.T) {
 		t.Errorf("content type %q", got)
 	}
 	var s mirror.State
-	if err := json.Unmarshal([]byte(body), &s); err != nil || len(s.Flows) != 2 || s.Flows[0].Partitions[1].Lag != 1234 {
+	if err := json.Unmarshal([]byte(body), &s); err != nil || len(s.Flows) != 3 || s.Flows[0].Partitions[1].Lag != 1234 {
 		t.Errorf("%v in %s", err, body)
 	}
 }
@@ -232,9 +243,55 @@ func TestMetrics(t *testing.T) {
 		`onceover_skipped_total{flow="east-to-west"} 3`,
 		`onceover_echo_total{flow="east-to-west"} 42`,
 		`onceover_retries_total{flow="east-to-west"} 1`,
-		`onceover_topic_ready{flow="east-to-west",topic="secret"} 0`)
+		`onceover_topic_ready{flow="east-to-west",topic="secret"} 0`,
+		`onceover_partition_state{flow="west-to-south",partition="0",state="waiting",topic="bookings"} 1`,
+		`onceover_unstable_records{flow="west-to-south",partition="0",topic="bookings"} 52`,
+		`onceover_shards_owned{flow="west-to-south"} 3`,
+		`onceover_shards{flow="west-to-south"} 8`,
+		`onceover_transactions_total{flow="west-to-south",outcome="committed"} 150`,
+		`onceover_transactions_total{flow="west-to-south",outcome="aborted"} 2`,
+		`onceover_transactions_total{flow="west-to-south",outcome="unknown"} 1`,
+		`onceover_transactions_resolved_total{flow="west-to-south"} 1`,
+		`onceover_fenced_total{flow="west-to-south"} 1`,
+		`onceover_commit_age_seconds{flow="west-to-south"} 0`)
+	if strings.Contains(body, `onceover_shards_owned{flow="east-to-west"}`) {
+		t.Error("an at-least-once flow has shards")
+	}
 	if strings.Contains(body, `onceover_lag_records{flow="east-to-west",partition="0",topic="payments"}`) {
 		t.Error("an unknown lag is exported")
+	}
+}
+
+// The age of a commit counts only while there is something to commit.
+func TestIdleTime(t *testing.T) {
+	f := sampleState().Flows[1]
+	if got := idleTime(f, sampleNow); got != 0 {
+		t.Errorf("without lag: %v", got)
+	}
+	f.Partitions[0].Lag = 1
+	if got := idleTime(f, sampleNow); got != 4*time.Second {
+		t.Errorf("with lag: %v, want 4s", got)
+	}
+}
+
+func TestTxnMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := newTxnMetrics(registry)
+	m.committed("a", 3, 100, 20*time.Millisecond)
+	m.committed("a", 4, 1, 2*time.Millisecond)
+	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]float64{}
+	for _, f := range families {
+		sums[f.GetName()] = f.GetMetric()[0].GetHistogram().GetSampleSum()
+	}
+	if sums["onceover_transaction_records"] != 101 || sums["onceover_commit_seconds"] != 0.022 {
+		t.Errorf("sums %v", sums)
 	}
 }
 

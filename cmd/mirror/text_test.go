@@ -122,13 +122,25 @@ func TestProgressAndFlowLine(t *testing.T) {
 	s := sampleState()
 	w.meter.add(sampleNow, mirror.State{})
 	w.meter.add(sampleNow.Add(time.Second), mirror.State{Flows: []mirror.FlowState{{Name: "east-to-west", Records: 1500, Bytes: 2_000_000}}})
-	want := "1 running | 1 waiting | 1.5k records/s | 2.0 MB/s | lag 51.2k+ | 1 partition stopped | 1 partition stalled"
+	want := "2 running | 1 waiting | 1.5k records/s | 2.0 MB/s | lag 51.2k+ | 3 of 8 shards | 1 partition stopped | 1 partition stalled | 1 partition waiting"
 	if got := w.progress(s); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	want = "east-to-west (east -> west): at-least-once, share reader, order not kept: the source has share groups and nothing needs order"
 	if got := flowLine(s.Flows[0]); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestSummary(t *testing.T) {
+	s := sampleState()
+	for want, flows := range map[string][]mirror.FlowState{
+		"copied 12,345,678 records (9.9 GB) in 2s, skipped 3, 7 acknowledgements refused, 1 partition stopped": s.Flows[:1],
+		"copied 2,000 records (1.0 MB) in 2s, 150 transactions, 2 aborted, skipped 0":                          s.Flows[1:2],
+	} {
+		if got := summary(total(mirror.State{Flows: flows}), 2*time.Second); got != want {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
 	}
 }
 

@@ -33,7 +33,9 @@ type totals struct {
 	stalled    int
 	waiting    int   // for a transaction that is open at the source
 	unstable   int64 // behind such ones
-	lagging    int // read from outside
+	lagging    int   // read from outside
+	// acknowledges: a flow is at least once, and acknowledges at the source.
+	acknowledges bool
 
 	// Of exactly-once flows.
 	shards, owned               int
@@ -60,6 +62,8 @@ func (t *totals) add(f mirror.FlowState) {
 		t.committed += s.Committed
 		t.aborted += s.Aborted
 		t.pending += s.InDoubt - s.Resolved
+	} else {
+		t.acknowledges = true
 	}
 	for _, p := range f.Partitions {
 		t.partitions++
