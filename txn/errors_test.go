@@ -156,8 +156,9 @@ func TestClassify(t *testing.T) {
 		// Case 24, 25: what the partition's leader could not do.
 		{Produce, Retry, []error{kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend, kerr.NotLeaderForPartition, kerr.ConcurrentTransactions}},
 		{Produce, RestartLane, []error{kgo.ErrRecordTimeout, kgo.ErrRecordRetries, kgo.ErrAborting, io.EOF, context.Canceled, kerr.DuplicateSequenceNumber}},
-		{Produce, Abort, []error{kerr.MessageTooLarge, kerr.InvalidRecord, kerr.TopicAuthorizationFailed, kerr.TransactionAbortable}},
-		{AddPartitions, Abort, []error{kerr.OperationNotAttempted, kerr.TopicAuthorizationFailed, kerr.TransactionAbortable}},
+		{Produce, Abort, []error{kerr.MessageTooLarge, kerr.InvalidRecord, kerr.TopicAuthorizationFailed}},
+		{Produce, RestartLane, []error{kerr.TransactionAbortable}},
+		{AddPartitions, Abort, []error{kerr.OperationNotAttempted, kerr.TopicAuthorizationFailed}},
 		// Case 27.
 		{InitProducerID, Stop, []error{kerr.InvalidTransactionTimeout, kerr.TransactionalIDAuthorizationFailed}},
 		{EndTxnV1, Stop, []error{kerr.TransactionalIDAuthorizationFailed, kgo.ErrClientClosed}},

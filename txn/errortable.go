@@ -161,11 +161,10 @@ var table = func() map[int16]row {
 		// ledger has its end.
 		kerr.TransactionalIDNotFound: {actions: actions{Inspect: RestartLane}},
 		// KIP-890 (KIP-1050): the transaction is lost, the id is not. Verifier:
-		// the partition is not in the transaction. On EndTxn it is one more
-		// unclear answer, on InitProducerID there is nothing to abort.
-		kerr.TransactionAbortable: {actions: actions{
-			InitProducerID: RestartLane, AddPartitions: Abort, Produce: Abort, EndTxnV1: RestartLane, EndTxnV2: RestartLane,
-		}},
+		// the partition is not in the transaction. It says nothing about the
+		// batch. On EndTxn it is one more unclear answer, on InitProducerID there
+		// is nothing to abort.
+		kerr.TransactionAbortable: {actions: transactional(RestartLane)},
 	} {
 		t[e.Code] = r
 	}

@@ -40,6 +40,15 @@ func (l *Ledger) Read(ctx context.Context, cl *kgo.Client, topic string, partiti
 	if err := r.insist(ctx, find); err != nil {
 		return fmt.Errorf("find the end of %s[%d]: %w", topic, partition, err)
 	}
+	for try := 1; l.next > end && try <= 5; try++ {
+		// Whoever answered may not be the leader any more.
+		if err := wait(ctx, backoff(try, 50*time.Millisecond, time.Second)); err != nil {
+			return err
+		}
+		if err := r.insist(ctx, find); err != nil {
+			return fmt.Errorf("find the end of %s[%d]: %w", topic, partition, err)
+		}
+	}
 	if l.next > end {
 		return fmt.Errorf("%s[%d] ends at %d and was read up to %d before: %w", topic, partition, end, l.next, ErrDamaged)
 	}

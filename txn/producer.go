@@ -253,10 +253,12 @@ func (p *producer) end(ctx context.Context, commit bool) (producerID, error) {
 	return p.id, nil
 }
 
-// addPartitions tells the coordinator of partitions (v1), once.
-func (p *producer) addPartitions(ctx context.Context, ts []target) error {
+// addPartitions tells the coordinator of partitions (v1), once. It takes all or
+// none: where none, refused has the partitions that are the reason, none for an
+// error that is not about single ones.
+func (p *producer) addPartitions(ctx context.Context, ts []target) (refused map[target]error, err error) {
 	if err := p.findCoordinator(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = p.txnID, p.id.id, p.id.epoch
@@ -274,31 +276,35 @@ func (p *producer) addPartitions(ctx context.Context, ts []target) error {
 	}
 	kresp, err := p.ask(ctx, &addPartitionsToTxn{req})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	resp := kresp.(*kmsg.AddPartitionsToTxnResponse)
-	answered := 0
-	var first error
+	refused = map[target]error{}
+	answered, added := 0, 0
 	for _, t := range resp.Topics {
 		for _, part := range t.Partitions {
 			answered++
 			err := p.coordinated(part.ErrorCode)
-			// The reason stands at one partition, the others were not tried.
-			if err != nil && (first == nil || errors.Is(first, kerr.OperationNotAttempted)) {
-				first = err
+			switch {
+			case err == nil:
+				added++
+			case errors.Is(err, kerr.OperationNotAttempted): // because of another one
+			case ofPartition(err), errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.InvalidTopicException):
+				refused[target{t.Topic, part.Partition}] = err
+			default:
+				return nil, err // of the coordinator or the transaction, the same for each
 			}
 		}
 	}
-	if first == nil && answered < len(ts) {
-		first = errNoAnswer
+	switch {
+	case answered < len(ts), added < len(ts) && len(refused) == 0:
+		return nil, errNoAnswer
+	case added == len(ts):
+		for _, t := range ts {
+			p.added[t] = true
+		}
 	}
-	if first != nil {
-		return first
-	}
-	for _, t := range ts {
-		p.added[t] = true
-	}
-	return nil
+	return refused, nil
 }
 
 // The versions that clients may use of some requests are fewer than those that

@@ -104,6 +104,7 @@ func (p *producer) send(ctx context.Context) (Request, error) {
 		if err := p.announce(ctx, ready); err != nil {
 			return AddPartitions, err
 		}
+		ready = slices.DeleteFunc(ready, func(q *queue) bool { return !p.added[q.at] })
 	}
 	byLeader := map[int32][]*sealed{}
 	sizes := map[int32]int{}
@@ -187,8 +188,9 @@ func (p *producer) know(ctx context.Context, ready []*queue) error {
 // ErrRecreated: a topic was deleted and created again while it was written to.
 var ErrRecreated = errors.New("the topic was deleted and created again")
 
-// announce adds partitions to a transaction of v1, until the coordinator has
-// them.
+// announce tries to add partitions to a transaction of v1, and has those that
+// were not added wait. The error is for the transaction; a *[RefusedError] where
+// it is about a partition.
 func (p *producer) announce(ctx context.Context, ready []*queue) error {
 	var fresh []target
 	for _, q := range ready {
@@ -206,15 +208,30 @@ func (p *producer) announce(ctx context.Context, ready []*queue) error {
 			}
 		}
 	}
-	for try := 1; ; try++ {
-		err := p.addPartitions(ctx, fresh)
-		if err == nil || Classify(AddPartitions, err) != Retry {
-			return err
+	refused, err := p.addPartitions(ctx, fresh)
+	if err != nil && Classify(AddPartitions, err) != Retry {
+		return err
+	}
+	for at, cause := range refused {
+		if Classify(AddPartitions, cause) != Retry {
+			return &RefusedError{Topic: at.topic, Partition: at.partition, Err: cause}
 		}
-		if werr := wait(ctx, backoff(try, 2*time.Millisecond, 500*time.Millisecond)); werr != nil {
-			return fmt.Errorf("%w (last: %w)", werr, err)
+		if slices.Contains(p.always, at) {
+			err = cause // nothing goes without these
 		}
 	}
+	for _, q := range ready {
+		switch {
+		case p.added[q.at]:
+		case err != nil:
+			p.again(q, err)
+		case refused[q.at] != nil:
+			p.again(q, refused[q.at])
+		default: // only another one is in its way
+			q.next = time.Now().Add(2 * time.Millisecond)
+		}
+	}
+	return nil
 }
 
 // fly sends one request to a leader.

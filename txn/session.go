@@ -22,9 +22,8 @@ type SessionConfig struct {
 	Shard int
 	// Timeout of a transaction at the broker, see transaction.timeout.ms.
 	Timeout time.Duration
-	// Blocked, unless nil, is told now and then from within [Session.Commit]
-	// and [Session.Send] that a record waits for the target since a time, and
-	// why.
+	// Blocked, unless nil, is told now and then from within the other methods
+	// that the target keeps the session waiting since a time, and why.
 	Blocked func(since time.Time, err error)
 }
 
@@ -33,10 +32,14 @@ type SessionConfig struct {
 // commits only as a whole, with the positions that it reached (ledger section
 // 4). One goroutine owns a session.
 type Session struct {
-	cfg    SessionConfig
-	p      *producer
-	m      machine
-	ledger *Ledger
+	cfg SessionConfig
+	p   *producer
+	m   machine
+	// due is the offset that the next ledger entry will have: nobody else writes
+	// to the partition.
+	due int64
+	// toldAt is when Blocked was called last.
+	toldAt time.Time
 
 	// Of the transaction that is open, or was last:
 	runs    MapBuilder
@@ -96,9 +99,15 @@ var (
 	// be called again once the group has confirmed, by a heartbeat sent after
 	// this error, that the shard is this process's.
 	ErrFenced = errors.New("another process has taken the shard")
+	// ErrMoved: an entry went to another place in the ledger partition than the
+	// one behind what was read: its leader has lost something, was not the leader
+	// any more when it was asked, or somebody else writes there.
+	ErrMoved = errors.New("the ledger does not go on where it was read up to")
 	// ErrHanging: a transaction is open that nobody can end. The text has the
 	// command that does.
 	ErrHanging = errors.New("a hanging transaction")
+	// errGivenUp: the owner had no entries for the transaction.
+	errGivenUp = errors.New("given up by its owner")
 	// errStale: the answers are for another producer id than the session's.
 	errStale = errors.New("the producer id has changed")
 )
@@ -116,24 +125,27 @@ func NewSession(cfg SessionConfig) (*Session, error) {
 // Own makes the shard this session's: it fences whoever had it, reads the
 // ledger to its end, and with that decides a transaction that was in doubt. It
 // is to be called before the first transaction and after each that did not
-// commit. The ledger is the session's until the next call; it does not follow
-// what is committed meanwhile.
+// commit. The ledger does not follow what is committed after that.
 //
 // [ErrFenced]: see there. The error of ctx: call again. Any other error is for a
 // person, and the session is over.
 func (s *Session) Own(ctx context.Context) (*Ledger, error) {
+	if s.m.state == Ready {
+		// What was read at the last call may have been passed by since.
+		s.on(evLost{})
+	}
 	if s.m.state == Fresh || s.m.state == Fenced {
 		s.on(evAssigned{})
 	}
+	began := time.Now()
 	for try := 0; ; try++ {
 		if try > 0 {
 			if err := wait(ctx, backoff(try, 5*time.Millisecond, time.Second)); err != nil {
 				return nil, s.because(err)
 			}
+			s.blocked(began, s.cause)
 		}
 		switch s.m.state {
-		case Ready:
-			return s.ledger, nil
 		case Fenced:
 			return nil, s.because(ErrFenced)
 		case Closed:
@@ -145,7 +157,6 @@ func (s *Session) Own(ctx context.Context) (*Ledger, error) {
 				s.on(evInitErr{s.classify(InitProducerID, err)})
 				continue
 			}
-			try = 0
 			s.on(evInitOK{id})
 			fallthrough
 		case Reading:
@@ -156,10 +167,10 @@ func (s *Session) Own(ctx context.Context) (*Ledger, error) {
 				s.on(evReadErr{action})
 				continue
 			}
-			s.ledger = l
+			s.due = l.next
 			s.on(evLedgerRead{l.Positions()})
 			return l, nil
-		case Fresh, Open, Flushing, Ending:
+		case Fresh, Ready, Open, Flushing, Ending:
 			panic("txn: Own in state " + s.m.state.String())
 		}
 	}
@@ -207,6 +218,17 @@ func (s *Session) classify(r Request, err error) Action {
 // after [Session.Own] that includes one that was in doubt.
 func (s *Session) Resolved() Outcome { return s.outcome }
 
+// patient is how long something may wait before the owner is told.
+const patient = 5 * time.Second
+
+// blocked tells the owner now and then that something has been waiting.
+func (s *Session) blocked(since time.Time, err error) {
+	if now := time.Now(); s.cfg.Blocked != nil && err != nil && now.Sub(since) >= patient && now.Sub(s.toldAt) >= patient {
+		s.toldAt = now
+		s.cfg.Blocked(since, err)
+	}
+}
+
 // Fenced reports whether somebody else has used the transactional id, see
 // [ErrFenced].
 func (s *Session) Fenced() bool { return s.m.state == Fenced }
@@ -219,6 +241,9 @@ func (s *Session) Expect(topic string, id [16]byte) {
 		s.p.expect = map[string][16]byte{}
 	}
 	s.p.expect[topic] = id
+	if t, ok := s.p.topics[topic]; ok && t.id != id {
+		delete(s.p.topics, topic)
+	}
 }
 
 // TxnID is the transactional id.

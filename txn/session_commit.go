@@ -27,13 +27,16 @@ func (s *Session) IsOpen() bool { return s.m.state == Open }
 func (s *Session) Add(source SourcePartition, offset int64, rec *kgo.Record) {
 	s.records++
 	s.bytes += len(rec.Key) + len(rec.Value)
+	for i := range rec.Headers {
+		s.bytes += len(rec.Headers[i].Key) + len(rec.Headers[i].Value)
+	}
 	if n := s.p.add(target{rec.Topic, rec.Partition}, rec, &source, offset); n > 0 {
 		s.on(evSent{n})
 	}
 }
 
-// Size is how much was added since Begin: records, their keys and values, and
-// the bytes that the map takes so far.
+// Size is how much was added since Begin: records, their keys, values and
+// headers, and the bytes that the map takes so far.
 func (s *Session) Size() (records, bytes, mapBytes int) {
 	return s.records, s.bytes, s.runs.Size()
 }
@@ -64,7 +67,7 @@ func (s *Session) Send(ctx context.Context) error {
 // Commit ends the transaction with the entries that write gives once all copies
 // are on the target: at most one frontier for each source partition, and what
 // else is to be known. last has the offset after the last copy on the target of
-// each source partition. [Committed] comes without error. [Aborted] and
+// each source partition. Nil has the transaction aborted. [Committed] comes without error. [Aborted] and
 // [Unknown] come with the reason, a *[RefusedError] among others; then
 // [Session.Own] is to be called. When ctx ends before EndTxn was sent the
 // transaction is aborted.
@@ -76,7 +79,13 @@ func (s *Session) Commit(ctx context.Context, write func(last map[SourcePartitio
 	if !s.flush(ctx) {
 		return s.end()
 	}
-	positions, err := s.write(write(s.last))
+	entries := write(s.last)
+	if entries == nil {
+		s.on(evAbort{})
+		s.finish(ctx, false)
+		return s.outcome, errGivenUp
+	}
+	positions, err := s.write(entries)
 	if err != nil {
 		s.failed(Produce, err)
 		s.on(evFlushErr{Stop})
@@ -128,7 +137,7 @@ func (s *Session) write(entries []Entry) (Positions, error) {
 // flush sends and waits until nothing is left to be answered; false when the
 // transaction is over.
 func (s *Session) flush(ctx context.Context) bool {
-	tick := time.NewTicker(5 * time.Second)
+	tick := time.NewTicker(patient)
 	defer tick.Stop()
 	for s.m.state == Flushing {
 		s.push(ctx)
@@ -146,9 +155,7 @@ func (s *Session) flush(ctx context.Context) bool {
 			s.take(a)
 		case <-retry:
 		case <-tick.C:
-			if since, err := s.p.problem(); err != nil && s.cfg.Blocked != nil {
-				s.cfg.Blocked(since, err)
-			}
+			s.blocked(s.p.problem())
 		case <-ctx.Done():
 			s.failed(Produce, context.Cause(ctx))
 			s.on(evFlushErr{RestartLane})
@@ -186,13 +193,27 @@ func (s *Session) push(ctx context.Context) {
 
 // stuck ends a transaction that waits for one partition for too long.
 func (s *Session) stuck(at target, err error) {
-	if _, said := errors.AsType[*kerr.Error](err); said && at != s.p.always[0] && at != s.p.always[1] {
+	if ofPartition(err) && at != s.p.always[0] && at != s.p.always[1] {
 		err = &StuckError{Topic: at.topic, Partition: at.partition, Err: err}
 	} else {
 		err = fmt.Errorf("produce to %s[%d]: %w", at.topic, at.partition, err)
 	}
 	s.failed(Produce, err)
 	s.on(evProduceErr{RestartLane})
+}
+
+// ofPartition reports whether an error is one that the partition's own leader
+// gives, or that stands for its having none.
+func ofPartition(err error) bool {
+	for _, e := range []*kerr.Error{
+		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.ReplicaNotAvailable,
+		kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend, kerr.KafkaStorageError, kerr.RequestTimedOut,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // patience is how long a batch is tried again: so that a transaction that will
@@ -223,6 +244,14 @@ func (s *Session) take(a answer) {
 			s.on(evProduceErr{action})
 			continue
 		}
+		if r.at == s.p.always[0] {
+			if r.first != s.due {
+				s.failed(Produce, fmt.Errorf("an entry is at offset %d of %s[%d], not at %d: %w", r.first, r.at.topic, r.at.partition, s.due, ErrMoved))
+				s.on(evProduceErr{RestartLane})
+				return
+			}
+			s.due += int64(r.n)
+		}
 		if len(r.spots) == 0 {
 			continue // of ledger or map: counted when all of them are there
 		}
@@ -245,8 +274,10 @@ func (s *Session) take(a answer) {
 
 // finish sends EndTxn for as long as step says so.
 func (s *Session) finish(ctx context.Context, commit bool) {
+	began := time.Now()
 	for try := 0; s.m.state == Ending; try++ {
 		if try > 0 {
+			s.blocked(began, s.cause)
 			if err := wait(ctx, backoff(try, 5*time.Millisecond, 500*time.Millisecond)); err != nil {
 				s.on(evEndErr{RestartLane})
 				return
@@ -262,6 +293,7 @@ func (s *Session) finish(ctx context.Context, commit bool) {
 			s.on(evEndErr{s.classify(r, err)})
 			continue
 		}
+		s.due++ // the marker
 		s.on(evEndOK{id})
 	}
 }
