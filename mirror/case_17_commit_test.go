@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -27,11 +28,16 @@ func TestCase17UnknownErrorOnCommit(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/v%d", name, level), func(t *testing.T) {
 				t.Parallel()
 				inFakeTime(t, level, testenv.EmbeddedOptions{}, testenv.EmbeddedOptions{}, func(w *fakeWorld) {
-					w.give(2, 300, 17)
+					w.give(2, 600, 17)
 					fault.Keys, fault.Match, fault.Times = []kmsg.Key{kmsg.EndTxn}, third(), -1
 					armed := w.target.Front().Arm(fault)
+					began := time.Now()
 					l := w.live()
 					w.copied(l)
+					// Who gets on in between is not made to wait longer each time.
+					if took := time.Since(began); took > 5*time.Second {
+						w.Errorf("copied after %v", took)
+					}
 					if n := armed.Fired(); n < 8 {
 						w.Errorf("%d commits were answered with the error", n)
 					}

@@ -141,14 +141,14 @@ func TestCase20RebalancesAndAborts(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 20))
 		w.flow.Ledger.Shards = 6
 		calls := w.target.Front().Watch(kmsg.Produce, kmsg.EndTxn)
-		w.give(12, 600, 20)
+		w.give(12, 240, 20)
 		one, two := w.liveAs("one"), w.liveAs("two")
 		w.copied(one)
 		failing := w.aborts(seed, 20)
 		for i := range 6 {
 			third := w.liveAs("three")
 			for j := range 20 {
-				w.more("t", 12, 120, 20_000+int64(i*100+j))
+				w.more("t", 12, 48, 20_000+int64(i*100+j))
 				<-time.After(time.Duration(rng.IntN(500)) * time.Millisecond)
 			}
 			if i%3 == 2 {

@@ -53,8 +53,10 @@ func TestCase22ProducerForgotten(t *testing.T) {
 			inFakeTime(t, 2, testenv.EmbeddedOptions{}, testenv.EmbeddedOptions{}, func(w *fakeWorld) {
 				rec := w.target.Front().Watch(testenv.TxnKeys...)
 				w.give(2, 100, 22)
-				forgets := testenv.Fault{Keys: []kmsg.Key{kmsg.Produce}, Match: ofShards, Nth: 6, Do: testenv.AnswerInstead,
-					Answer: func(req kmsg.Request) kmsg.Response { return denial(req, code) }}
+				forgets := testenv.Fault{
+					Keys: []kmsg.Key{kmsg.Produce}, Match: ofShards, Nth: 6, Do: testenv.AnswerInstead,
+					Answer: func(req kmsg.Request) kmsg.Response { return denial(req, code) },
+				}
 				once := w.target.Front().Arm(forgets)
 				l := w.live()
 				w.copied(l)
@@ -108,8 +110,10 @@ func TestCase23CrashedPredecessor(t *testing.T) {
 					}
 					l.kill()
 					half.Disarm()
-					busy := w.target.Front().Arm(testenv.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Match: ofShards, Times: 20, Do: testenv.AnswerInstead,
-						Answer: func(req kmsg.Request) kmsg.Response { return denial(req, kerr.ConcurrentTransactions) }})
+					busy := w.target.Front().Arm(testenv.Fault{
+						Keys: []kmsg.Key{kmsg.InitProducerID}, Match: ofShards, Times: 20, Do: testenv.AnswerInstead,
+						Answer: func(req kmsg.Request) kmsg.Response { return denial(req, kerr.ConcurrentTransactions) },
+					})
 					began := time.Now()
 					l = w.live()
 					w.copied(l)

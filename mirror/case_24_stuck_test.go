@@ -10,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceover-mirror/onceover/testenv"
-	"github.com/onceover-mirror/onceover/topology"
 )
 
 // toTopic matches produce requests of the flow that have copies for the given
@@ -65,12 +64,14 @@ func TestCase24EveryProduceFails(t *testing.T) {
 				w.give(2, 100, 24)
 				l := w.live()
 				w.copied(l)
-				behind := testenv.Fault{Keys: []kmsg.Key{kmsg.Produce}, Match: w.toTopic(), Times: -1, Do: testenv.AlterAnswer,
-					Alter: func(_ kmsg.Request, resp kmsg.Response) bool { return coded(resp, kerr.NotEnoughReplicasAfterAppend) }}
+				behind := testenv.Fault{
+					Keys: []kmsg.Key{kmsg.Produce}, Match: w.toTopic(), Times: -1, Do: testenv.AlterAnswer,
+					Alter: func(_ kmsg.Request, resp kmsg.Response) bool { return coded(resp, kerr.NotEnoughReplicasAfterAppend) },
+				}
 				failing := w.target.Front().Arm(behind)
 				rec := w.target.Front().Watch(testenv.TxnKeys...)
 				w.more("t", 2, 20, 240)
-				<-failing.Reached()
+				w.reached(failing)
 				if stable, end := w.lastStable(); stable == end {
 					w.Error("no transaction is open")
 				}
@@ -99,7 +100,8 @@ func TestCase29OnePartitionFails(t *testing.T) {
 		l := w.live()
 		w.copied(l)
 		calls := w.target.Front().Watch(kmsg.Produce, kmsg.EndTxn, kmsg.InitProducerID)
-		failing := w.target.Front().Arm(testenv.Fault{Keys: []kmsg.Key{kmsg.Produce}, Match: w.toTopic(2), Times: -1, Do: testenv.AlterAnswer,
+		failing := w.target.Front().Arm(testenv.Fault{
+			Keys: []kmsg.Key{kmsg.Produce}, Match: w.toTopic(2), Times: -1, Do: testenv.AlterAnswer,
 			Alter: func(_ kmsg.Request, resp kmsg.Response) bool {
 				done := false
 				for _, rt := range resp.(*kmsg.ProduceResponse).Topics {
@@ -111,7 +113,8 @@ func TestCase29OnePartitionFails(t *testing.T) {
 					}
 				}
 				return done
-			}})
+			},
+		})
 		w.more("t", 4, 400, 290)
 		if _, err := calls.Wait(w.Context(), func(req kmsg.Request) bool { return req.Key() == int16(kmsg.InitProducerID) }); err != nil {
 			w.Fatal(err)
@@ -130,11 +133,13 @@ func TestCase44OneRecordFailsOnce(t *testing.T) {
 			t.Parallel()
 			inFakeTime(t, 2, testenv.EmbeddedOptions{}, testenv.EmbeddedOptions{}, func(w *fakeWorld) {
 				w.give(1, 100, 44)
-				failing := w.target.Front().Arm(testenv.Fault{Keys: []kmsg.Key{kmsg.Produce}, Nth: 5, Do: testenv.AnswerInstead,
+				failing := w.target.Front().Arm(testenv.Fault{
+					Keys: []kmsg.Key{kmsg.Produce}, Nth: 5, Do: testenv.AnswerInstead,
 					Match: func(req kmsg.Request) bool {
 						return req.Key() == int16(kmsg.Produce) && ofShards(req) && len(w.copiesIn(req)) > 0
 					},
-					Answer: func(req kmsg.Request) kmsg.Response { return denial(req, code) }})
+					Answer: func(req kmsg.Request) kmsg.Response { return denial(req, code) },
+				})
 				l := w.live()
 				w.copied(l)
 				failing.MustHaveFired(w)
@@ -173,7 +178,8 @@ func (w *fakeWorld) copiesIn(kreq kmsg.Request) (out []*kgo.Record) {
 // refusing answers produce requests that hold a matching record with an error,
 // for as long as it is armed.
 func (w *fakeWorld) refusing(code *kerr.Error, match func(*kgo.Record) bool) *testenv.Armed {
-	return w.target.Front().Arm(testenv.Fault{Keys: []kmsg.Key{kmsg.Produce}, Times: -1, Do: testenv.AnswerInstead,
+	return w.target.Front().Arm(testenv.Fault{
+		Keys: []kmsg.Key{kmsg.Produce}, Times: -1, Do: testenv.AnswerInstead,
 		Match: func(req kmsg.Request) bool {
 			if !ofShards(req) {
 				return false
@@ -185,7 +191,6 @@ func (w *fakeWorld) refusing(code *kerr.Error, match func(*kgo.Record) bool) *te
 			}
 			return false
 		},
-		Answer: func(req kmsg.Request) kmsg.Response { return denial(req, code) }})
+		Answer: func(req kmsg.Request) kmsg.Response { return denial(req, code) },
+	})
 }
-
-var _ = topology.OnErrorSkip

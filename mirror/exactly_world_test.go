@@ -148,6 +148,16 @@ func (w *fakeWorld) copiedOr(l *life, other <-chan struct{}) bool {
 	}
 }
 
+// reached waits until a fault has acted.
+func (w *fakeWorld) reached(a *testenv.Armed) {
+	w.Helper()
+	select {
+	case <-a.Reached():
+	case <-time.After(2 * time.Minute):
+		w.Fatalf("%v", a)
+	}
+}
+
 // once is the standard check: each record once, in order, read_committed; the
 // ledger stands at the source's end and has nothing to complain about; and a
 // restart with nothing new writes nothing.

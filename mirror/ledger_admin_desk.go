@@ -35,11 +35,24 @@ func (f *flow) readLedger(ctx context.Context) ([]*txn.Ledger, error) {
 	out := make([]*txn.Ledger, f.ledger.shards)
 	for k := range out {
 		out[k] = &txn.Ledger{}
-		if err := out[k].Read(ctx, f.dst, txn.LedgerTopic(f.def.Name), int32(k)); err != nil {
-			return nil, f.ledgerProblem(fmt.Errorf("read the ledger: %w", err))
+	}
+	return out, f.readShards(ctx, out)
+}
+
+// readShards reads ledgers on to their ends. One that could not be read is empty
+// afterwards.
+func (f *flow) readShards(ctx context.Context, ls []*txn.Ledger) error {
+	var first error
+	for k, err := range txn.ReadLedgers(ctx, f.dst, txn.LedgerTopic(f.def.Name), ls) {
+		if err == nil {
+			continue
+		}
+		ls[k] = &txn.Ledger{}
+		if first == nil {
+			first = f.ledgerProblem(fmt.Errorf("read the ledger: %w", err))
 		}
 	}
-	return out, nil
+	return first
 }
 
 // ours refuses a ledger that belongs to other clusters, or to a ledger topic that

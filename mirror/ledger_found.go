@@ -142,7 +142,11 @@ func (f *flow) mapped(ctx context.Context, shard int32) (bool, error) {
 		return false, fmt.Errorf("list end offsets of %s: %w", f.def.To, err)
 	}
 	at := place{topic, shard}
-	for next, end := offsetOf(starts, topic, shard), offsetOf(ends, topic, shard); next < end; {
+	next, end := offsetOf(starts, topic, shard), offsetOf(ends, topic, shard)
+	if next < 0 || end < 0 {
+		return false, fmt.Errorf("no offsets of %s[%d] at %s", topic, shard, f.def.To)
+	}
+	for next < end {
 		got, err := fetchAt(ctx, f.dst, list[topic].Partitions[shard].Leader, map[place]spot{at: {list[topic].ID, next}}, most, most)
 		if err == nil && got[at].err == nil && len(got[at].recs) > 0 {
 			return true, nil
@@ -251,12 +255,17 @@ func (f *flow) firstPositions(ctx context.Context, ps []*shardPart, founding boo
 	for _, p := range ps {
 		start, end := offsetOf(starts, p.at.topic, p.at.partition), offsetOf(ends, p.at.topic, p.at.partition)
 		if start < 0 || end < 0 {
-			return nil, fmt.Errorf("no offsets of %s[%d] at %s", p.at.topic, p.at.partition, f.def.From)
-		}
-		for _, was := range earlier[p.at.topic] {
-			if was.src.TopicID == p.src.TopicID {
-				continue
+			if founding { // all begin at once, or the rest would count as what appeared later
+				return nil, fmt.Errorf("no offsets of %s[%d] at %s", p.at.topic, p.at.partition, f.def.From)
 			}
+			p.waits = true
+			continue
+		}
+		before := earlier[p.at.topic]
+		if slices.ContainsFunc(before, func(was earlierTopic) bool { return was.src.TopicID == p.src.TopicID }) {
+			before = nil // the topic is known; this partition was added to it
+		}
+		for _, was := range before {
 			if f.def.OnRecreate != topology.OnRecreateRestart {
 				f.void(p.at, start, &void{
 					fmt.Sprintf("the source topic was deleted and created again; the one before was copied up to %d", was.next),
@@ -297,11 +306,11 @@ type earlierTopic struct {
 // namesakes are the partitions that the whole ledger knows under names.
 func (f *flow) namesakes(ctx context.Context, topics []string) (map[string][]earlierTopic, error) {
 	out := map[string][]earlierTopic{}
-	for k := range f.ledger.shards {
-		var l txn.Ledger
-		if err := l.Read(ctx, f.dst, txn.LedgerTopic(f.def.Name), int32(k)); err != nil {
-			return nil, fmt.Errorf("read the ledger: %w", err)
-		}
+	ls, err := f.readLedger(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range ls {
 		for _, p := range l.Partitions() {
 			fr := l.Mark(p).Frontier
 			if fr != nil && slices.Contains(topics, fr.SourceTopic) {
@@ -317,12 +326,8 @@ func (f *flow) ledgerPositions(ctx context.Context, list kadm.TopicDetails) (map
 	for len(f.tails) < f.ledger.shards {
 		f.tails = append(f.tails, &txn.Ledger{})
 	}
-	for k, l := range f.tails {
-		err := l.Read(ctx, f.dst, txn.LedgerTopic(f.def.Name), int32(k))
-		if err != nil {
-			f.tails[k] = &txn.Ledger{}
-			return nil, f.ledgerProblem(fmt.Errorf("read the ledger: %w", err))
-		}
+	if err := f.readShards(ctx, f.tails); err != nil {
+		return nil, err
 	}
 	out := map[place]standing{}
 	for _, t := range list {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -57,8 +59,22 @@ func (f *flow) openLedger(ctx context.Context) error {
 	return f.checkLedger(ctx)
 }
 
-// checkLedger refuses a ledger whose topics are not as they have to be.
+// checkLedger refuses a ledger whose topics are not as they have to be. One look
+// may find what a broker has not heard of yet.
 func (f *flow) checkLedger(ctx context.Context) error {
+	for look := 1; ; look++ {
+		err := f.lookAtLedger(ctx)
+		var refusal *Refusal
+		if !errors.As(err, &refusal) || look == missedLooks {
+			return err
+		}
+		if err := sleep(ctx, backoff(look, time.Second, 4*time.Second)); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *flow) lookAtLedger(ctx context.Context) error {
 	found, err := f.ledgerSpec().Check(ctx, f.dst, f.ledger.shards)
 	if err != nil {
 		return err
@@ -78,14 +94,9 @@ func (f *flow) checkLedger(ctx context.Context) error {
 
 // founded reports whether any partition of the ledger has an entry.
 func (f *flow) founded(ctx context.Context) (bool, error) {
-	for k := range f.ledger.shards {
-		var l txn.Ledger
-		if err := l.Read(ctx, f.dst, txn.LedgerTopic(f.def.Name), int32(k)); err != nil {
-			return false, f.ledgerProblem(fmt.Errorf("read the ledger: %w", err))
-		}
-		if !l.Empty() {
-			return true, nil
-		}
+	ls, err := f.readLedger(ctx)
+	if err != nil {
+		return false, err
 	}
-	return false, nil
+	return slices.ContainsFunc(ls, func(l *txn.Ledger) bool { return !l.Empty() }), nil
 }

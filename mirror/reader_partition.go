@@ -176,6 +176,8 @@ func (r *partitionReader) resume() {
 // go on from. A partition's records in the same poll come before its error.
 func (r *partitionReader) failures(ctx context.Context, fetches kgo.Fetches, b *batch, seek map[string]map[int32]kgo.EpochOffset) {
 	group := false
+	answered := map[place]bool{} // by a broker with data, which alone can be bad
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) { answered[place{p.Topic, p.Partition}] = p.HighWatermark > 0 })
 	fetches.EachError(func(topic string, partition int32, err error) {
 		var (
 			session *kgo.ErrGroupSession
@@ -193,17 +195,10 @@ func (r *partitionReader) failures(ctx context.Context, fetches kgo.Fetches, b *
 			r.mu.Lock()
 			r.next[place{topic, partition}] = loss.ResetTo
 			r.mu.Unlock()
-		case errors.Is(err, kerr.CorruptMessage), !isKafkaError(err) && topic != "":
+		case errors.Is(err, kerr.CorruptMessage), !isKafkaError(err) && answered[place{topic, partition}]:
 			r.corrupt(ctx, b, seek, place{topic, partition}, err)
 		case topic != "":
-			r.cfg.log.Info("fetch will be tried again", "topic", topic, "partition", partition, "reason", err)
-			at := place{topic, partition}
-			if errors.Is(err, kerr.UnknownTopicID) {
-				r.cfg.doubted()
-			}
-			r.rest.failed(at)
-			r.cfg.board.hindered(topic, partition, err)
-			r.cl.PauseFetchPartitions(map[string][]int32{topic: {partition}})
+			r.later(place{topic, partition}, err)
 		case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled): // of the poll, see untilNext
 			r.cfg.log.Info("fetch will be tried again", "reason", err)
 		}
@@ -211,6 +206,17 @@ func (r *partitionReader) failures(ctx context.Context, fetches kgo.Fetches, b *
 	if !group {
 		r.cfg.board.trouble(r.cfg.lane+" membership", nil)
 	}
+}
+
+// later leaves a partition alone for a while.
+func (r *partitionReader) later(at place, err error) {
+	r.cfg.log.Info("fetch will be tried again", "topic", at.topic, "partition", at.partition, "reason", err)
+	if errors.Is(err, kerr.UnknownTopicID) {
+		r.cfg.doubted()
+	}
+	r.rest.failed(at)
+	r.cfg.board.hindered(at.topic, at.partition, err)
+	r.cl.PauseFetchPartitions(map[string][]int32{at.topic: {at.partition}})
 }
 
 // corrupt stops a partition whose next batch can't be decoded, or steps over
@@ -225,7 +231,8 @@ func (r *partitionReader) corrupt(ctx context.Context, b *batch, seek map[string
 	}
 	last, endErr := batchEnd(ctx, r.cl, at.topic, at.partition, first)
 	if endErr != nil {
-		last = first
+		r.later(at, fmt.Errorf("%w; and where that ends: %w", err, endErr))
+		return
 	}
 	if !r.cfg.unreadable(at.topic, at.partition, first, last-first+1, err) {
 		r.cl.PauseFetchPartitions(map[string][]int32{at.topic: {at.partition}})

@@ -27,9 +27,12 @@ type shardLane struct {
 	parts   map[place]*shardPart             // being read
 	bySrc   map[txn.SourcePartition]*shardPart
 	rulings map[txn.SourcePartition]ruling
-	holedAt time.Time // since when a position waits to be written alone
-	faults  []arrival // of the transaction that is open
-	gotOn   bool      // a transaction committed since the ledger was read
+	holedAt time.Time  // since when a position waits to be written alone
+	lookAt  time.Time  // when partitions are looked at again that could not be taken up
+	cutAt   *shardPart // whose target log was seen to be cut in this transaction
+	held    bool       // the target keeps the session waiting, and that was said
+	faults  []arrival  // of the transaction that is open
+	gotOn   bool       // a transaction committed since the ledger was read
 
 	mu   sync.Mutex
 	wake context.CancelFunc // ends the poll under way, nil between polls
@@ -52,6 +55,7 @@ type shardPart struct {
 	gaps            []txn.Entry
 	stop            error // the partition ends before stopAt
 	stopAt          int64
+	waits           bool // its logs can not be asked for the moment
 }
 
 // ruling is what was decided on a record that can't be copied.
@@ -102,7 +106,7 @@ func (l *shardLane) run(ctx, work context.Context) error {
 			return err
 		}
 		if l.gotOn {
-			try = 0
+			try /= 2 // it gets on, if not without errors
 		}
 		try++
 		l.f.board.retried(err)
@@ -144,19 +148,20 @@ func (l *shardLane) copyFrom(ctx, work context.Context, ledger *txn.Ledger) erro
 		l.marks[p] = ledger.Mark(p)
 	}
 	l.parts, l.bySrc = map[place]*shardPart{}, map[txn.SourcePartition]*shardPart{}
-	l.holedAt, l.faults = time.Time{}, nil
+	l.holedAt, l.lookAt, l.faults = time.Time{}, time.Time{}, nil
 	var err error
 	if l.rd, err = l.f.newShardReader(l.name); err != nil {
 		return err
 	}
-	defer l.rd.close()
+	defer func() { l.rd.close() }()
 	l.renew()
 	if err := l.f.judgeLedger(ctx, l.shard, ledger); err != nil {
 		return err
 	}
 	founding := ledger.Flow() == nil
 	for ctx.Err() == nil {
-		if founding || l.renewed() {
+		if l.renewed() || founding || !l.lookAt.IsZero() && !time.Now().Before(l.lookAt) {
+			l.lookAt = time.Time{}
 			if err := l.place(ctx, work, founding); err != nil {
 				return err
 			}
@@ -229,6 +234,10 @@ func (l *shardLane) commit(work context.Context) error {
 		return fmt.Errorf("commit (outcome %v): %w", outcome, err)
 	}
 	l.gotOn = true
+	if l.held {
+		l.held = false
+		l.f.board.trouble(l.name+" target", nil)
+	}
 	if see := l.f.opts.Observer.Committed; see != nil {
 		see(l.f.def.Name, int(l.shard), records, time.Since(began))
 	}
@@ -247,6 +256,13 @@ func (l *shardLane) given(err error) error {
 			}
 		}
 	}
+	if p := l.cutAt; p != nil {
+		l.cutAt = nil
+		l.f.void(p.at, p.committed, &void{
+			fmt.Sprintf("the target's log was cut: a copy went to a place before offset %d of %s[%d], up to which it had copies", p.targetNext, p.route.target, p.at.partition),
+			cutHint,
+		})
+	}
 	if errors.Is(err, txn.ErrRecreated) {
 		l.f.refreshSoon() // the topic's id is to be looked at
 	}
@@ -260,7 +276,7 @@ func (l *shardLane) given(err error) error {
 		switch {
 		case classify(refused.Err) == verdictTopic:
 			l.f.block(p.at.topic, &topicError{Topic: refused.Topic, Err: refused.Err, Hint: topicHint(refused.Err)})
-		case refused.Source != nil && *refused.Source == p.src:
+		case classify(refused.Err) == verdictRecord && refused.Source != nil && *refused.Source == p.src:
 			l.rule(p, refused.Offset, refusedRecord(refused.Err))
 		}
 	}
@@ -272,10 +288,12 @@ func (l *shardLane) given(err error) error {
 func (l *shardLane) await(ctx context.Context) []arrival {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if !l.holedAt.IsZero() {
-		var stop context.CancelFunc
-		ctx, stop = context.WithDeadline(ctx, l.holedAt.Add(holes))
-		defer stop()
+	for _, at := range []time.Time{l.lookAt, l.holedAt.Add(holes)} {
+		if at.After(time.Time{}.Add(holes)) {
+			var stop context.CancelFunc
+			ctx, stop = context.WithDeadline(ctx, at)
+			defer stop()
+		}
 	}
 	l.mu.Lock()
 	if l.news {

@@ -30,12 +30,19 @@ func (f *flow) sourcePartition(rt route, partition int32) txn.SourcePartition {
 // the flow entry, too.
 func (l *shardLane) place(ctx, work context.Context, founding bool) error {
 	want := l.wanted()
+	remake := false
 	for at, p := range l.parts {
 		w := want[at]
 		if w == nil || w.src != p.src || w.route.targetID != p.route.targetID {
 			l.drop(p)
+			remake = remake || w != nil && w.src != p.src
 		} else {
 			delete(want, at)
+		}
+	}
+	if remake {
+		if err := l.remake(); err != nil {
+			return err
 		}
 	}
 	var entries []txn.Entry
@@ -45,7 +52,10 @@ func (l *shardLane) place(ctx, work context.Context, founding bool) error {
 		}
 		entries = append(entries, l.f.flowEntry(1))
 	}
-	fresh := slices.Collect(maps.Values(want))
+	fresh, err := l.f.present(ctx, slices.Collect(maps.Values(want)))
+	if err != nil {
+		return err
+	}
 	if len(fresh) > 0 {
 		more, err := l.admit(ctx, fresh, founding)
 		if err != nil {
@@ -67,8 +77,8 @@ func (l *shardLane) place(ctx, work context.Context, founding bool) error {
 	for _, p := range fresh {
 		m := l.marks[p.src]
 		at, ok := m.Position()
-		if !ok || !l.f.copies(p.at.topic, p.at.partition) {
-			continue // stopped by admit
+		if !ok || p.waits || !l.f.copies(p.at.topic, p.at.partition) {
+			continue // not yet, or stopped by admit
 		}
 		p.next, p.committed, p.epoch, p.targetNext = at, at, -1, -1
 		if m.Frontier != nil {
@@ -83,6 +93,60 @@ func (l *shardLane) place(ctx, work context.Context, founding bool) error {
 		l.rd.add(begin)
 	}
 	return nil
+}
+
+// remake opens the source anew: a client goes on asking for a topic by the id
+// that it had before it was recreated.
+func (l *shardLane) remake() error {
+	l.rd.close()
+	rd, err := l.f.newShardReader(l.name)
+	if err != nil {
+		return err
+	}
+	l.rd = rd
+	again := map[place]readPlace{}
+	for at, p := range l.parts {
+		again[at] = readPlace{next: p.next, epoch: p.epoch}
+	}
+	if len(again) > 0 {
+		l.rd.add(again)
+	}
+	return nil
+}
+
+// present looks again at topics that are about to be judged by their offsets: one
+// that was recreated since the last refresh has those of another log. A
+// partition of such a source topic waits for the next refresh.
+func (f *flow) present(ctx context.Context, ps []*shardPart) ([]*shardPart, error) {
+	if len(ps) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var topics, targets []string
+	for _, p := range ps {
+		topics, targets = append(topics, p.at.topic), append(targets, p.route.target)
+	}
+	src, err := listTopics(ctx, f.src, unique(topics)...)
+	if err != nil {
+		return nil, fmt.Errorf("list topics of %s: %w", f.def.From, err)
+	}
+	dst, err := listTopics(ctx, f.dst, unique(targets)...)
+	if err != nil {
+		return nil, fmt.Errorf("list topics of %s: %w", f.def.To, err)
+	}
+	var out []*shardPart
+	for _, p := range ps {
+		if t := src[p.at.topic]; t.Err == nil && t.ID != p.route.id {
+			f.refreshSoon()
+			continue
+		}
+		if t := dst[p.route.target]; t.Err == nil {
+			p.route.targetID = t.ID
+		}
+		out = append(out, p)
+	}
+	return out, nil
 }
 
 // wanted are the partitions of the shard that the flow copies now.
@@ -117,6 +181,9 @@ func (l *shardLane) admit(ctx context.Context, fresh []*shardPart, founding bool
 		}
 	}
 	entries, err := l.f.firstPositions(ctx, unknown, founding)
+	if slices.ContainsFunc(unknown, func(p *shardPart) bool { return p.waits }) {
+		l.lookAgain()
+	}
 	if err != nil || len(known) == 0 {
 		return entries, err
 	}
@@ -127,6 +194,12 @@ func (l *shardLane) admit(ctx context.Context, fresh []*shardPart, founding bool
 		return nil, err
 	}
 	for _, p := range known {
+		if b := bounds[p.at]; b.start < 0 || b.end < 0 || b.targetEnd < 0 {
+			// Without a leader for the moment; just then logs are cut.
+			p.waits = true
+			l.lookAgain()
+			continue
+		}
 		more, v := l.f.judgePosition(p, l.marks[p.src], bounds[p.at])
 		if v != nil {
 			at, _ := l.marks[p.src].Position()
@@ -201,7 +274,7 @@ func (f *flow) void(at place, offset int64, v *void) {
 func (f *flow) judgePosition(p *shardPart, m txn.Mark, b bound) ([]txn.Entry, *void) {
 	at, _ := m.Position()
 	if fr := m.Frontier; fr != nil && p.route.targetID != ([16]byte{}) && fr.TargetTopicID != ([16]byte{}) && fr.TargetTopicID != p.route.targetID {
-		if f.def.OnTargetRecreate == topology.OnTargetRecreateRefill && b.start >= 0 {
+		if f.def.OnTargetRecreate == topology.OnTargetRecreateRefill {
 			f.log.Warn("target topic was recreated; it is filled again", "topic", p.at.topic, "partition", p.at.partition, "from", b.start)
 			return []txn.Entry{startEntry(p.src, b.start, false, "target topic was recreated: filled again")}, nil
 		}
@@ -213,7 +286,7 @@ func (f *flow) judgePosition(p *shardPart, m txn.Mark, b bound) ([]txn.Entry, *v
 	if fr := m.Frontier; fr != nil && b.targetEnd >= 0 && fr.TargetNext > b.targetEnd {
 		return nil, &void{
 			fmt.Sprintf("the target's log was cut: %s[%d] ends at %d and had copies up to %d", p.route.target, p.at.partition, b.targetEnd, fr.TargetNext),
-			"copies are lost at the target (an unclean election, or a restored disk); recreate the target topic with on_target_recreate: refill",
+			cutHint,
 		}
 	}
 	if b.end >= 0 && at > b.end {
@@ -227,10 +300,9 @@ func (f *flow) judgePosition(p *shardPart, m txn.Mark, b bound) ([]txn.Entry, *v
 		f.board.gap(p.at.topic, p.at.partition, at, b.start-1)
 		if f.def.OnGap == topology.OnGapSkip {
 			reason := fmt.Sprintf("source gap: %d offsets went before they were copied", lost)
-			return []txn.Entry{
-				startEntry(p.src, b.start, prior(m), reason),
+			return append(jump(p.src, m, b.start, reason), []txn.Entry{
 				gapEntry(p.src, at, b.start-1, reason),
-			}, nil
+			}...), nil
 		}
 		return nil, &void{
 			fmt.Sprintf("source gap: offsets %d..%d (%d) went from the source before they were copied", at, b.start-1, lost),
@@ -238,6 +310,20 @@ func (f *flow) judgePosition(p *shardPart, m txn.Mark, b bound) ([]txn.Entry, *v
 		}
 	}
 	return nil, nil
+}
+
+const cutHint = "copies are lost at the target (an unclean election, or a restored disk); recreate the target topic with on_target_recreate: refill"
+
+// jump moves a position forward: a start with the reason, and what else the
+// frontier knows of source and target, which a start alone would take away.
+func jump(src txn.SourcePartition, m txn.Mark, to int64, reason string) []txn.Entry {
+	out := []txn.Entry{startEntry(src, to, prior(m), reason)}
+	if m.Frontier != nil {
+		f := *m.Frontier
+		f.Next, f.Time = to, time.Now().UnixMilli()
+		out = append(out, txn.Entry{Key: txn.Key{Kind: txn.KindFrontier, Source: src}, Value: &f})
+	}
+	return out
 }
 
 // prior reports whether copies below a position were made outside of the ledger;

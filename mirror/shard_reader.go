@@ -89,6 +89,7 @@ func (r *shardReader) remove(gone []place) {
 		r.board.hindered(pl.topic, pl.partition, nil)
 	}
 	r.cl.RemoveConsumePartitions(ps)
+	r.cl.ResumeFetchPartitions(ps) // a pause outlives that, and would hold when they come back
 }
 
 // poll waits for something until ctx ends, or not at all with a nil ctx.
@@ -147,7 +148,7 @@ func (r *shardReader) file(p kgo.FetchTopicPartition) (arrival, bool) {
 		a.recs = append(a.recs, rec)
 	}
 	if p.Err != nil {
-		a.err = r.judge(at, p.Err)
+		a.err = r.judge(at, p.Err, p.HighWatermark > 0)
 		if a.err != nil {
 			rp.failed = a.err
 			r.cl.RemoveConsumePartitions(map[string][]int32{at.topic: {at.partition}})
@@ -157,14 +158,15 @@ func (r *shardReader) file(p kgo.FetchTopicPartition) (arrival, bool) {
 }
 
 // judge is the error of a partition that can't be read on, nil when it is tried
-// again after a pause.
-func (r *shardReader) judge(at place, err error) error {
+// again after a pause. answered tells that a broker has sent data: only that can
+// be bad, other errors that no broker has a code for are of the connection.
+func (r *shardReader) judge(at place, err error, answered bool) error {
 	var loss *kgo.ErrDataLoss
 	switch {
 	case errors.As(err, &loss), errors.Is(err, kerr.OffsetOutOfRange), errors.Is(err, kerr.TopicAuthorizationFailed),
 		errors.Is(err, kerr.CorruptMessage):
 		return err
-	case !isKafkaError(err) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && at.topic != "" && !kgo.IsRetryableBrokerErr(err):
+	case answered && !isKafkaError(err):
 		return fmt.Errorf("%w: %w", errUndecodable, err)
 	}
 	r.log.Info("fetch will be tried again", "topic", at.topic, "partition", at.partition, "reason", err)

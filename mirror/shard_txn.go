@@ -130,6 +130,10 @@ func (l *shardLane) entries(last map[txn.SourcePartition]int64) []txn.Entry {
 		}
 		next := p.targetNext
 		if n, ok := last[p.src]; ok {
+			if n <= next {
+				l.cutAt = p
+				return nil
+			}
 			next = n
 		}
 		id := l.session.TargetTopicID(p.route.target)
@@ -194,13 +198,11 @@ func (l *shardLane) settle() {
 		l.f.reached(p.at, p.src, at, p.epoch)
 		p.records, p.echoes, p.bytes, p.gaps = 0, 0, 0, nil
 	}
-	if written {
+	switch {
+	case !l.movedOn():
 		l.holedAt = time.Time{}
-		for _, p := range l.parts {
-			if p.next > p.committed {
-				l.holedAt = time.Now()
-			}
-		}
+	case written || l.holedAt.IsZero():
+		l.holedAt = time.Now()
 	}
 }
 
@@ -241,13 +243,13 @@ func (l *shardLane) fault(ctx, work context.Context, p *shardPart, err error) er
 		})
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		l.drop(p)
-		l.renew() // where the log stands is looked at when it is taken up again
+		l.lookAgain() // where the log stands is looked at when it is taken up again
 	case errors.Is(err, kerr.CorruptMessage), errors.Is(err, errUndecodable):
-		l.drop(p)
 		last, endErr := batchEnd(ctx, l.f.src, p.at.topic, p.at.partition, p.next)
 		if endErr != nil {
-			last = p.next
+			return fmt.Errorf("%w; and where that ends: %w", err, endErr)
 		}
+		l.drop(p)
 		if !l.f.unreadable(p.at.topic, p.at.partition, p.next, last-p.next+1, err) {
 			return nil
 		}
@@ -264,7 +266,7 @@ func (l *shardLane) pass(work context.Context, p *shardPart, last int64, reason 
 	gap := gapEntry(p.src, p.next, last, reason)
 	l.session.Begin()
 	_, err := l.session.Commit(work, func(map[txn.SourcePartition]int64) []txn.Entry {
-		es := []txn.Entry{startEntry(p.src, last+1, prior(l.marks[p.src]), reason), gap}
+		es := append(jump(p.src, l.marks[p.src], last+1, reason), gap)
 		l.committing(es)
 		return es
 	})
@@ -280,4 +282,14 @@ func (l *shardLane) drop(p *shardPart) {
 	l.rd.remove([]place{p.at})
 	delete(l.parts, p.at)
 	delete(l.bySrc, p.src)
+	if !l.movedOn() {
+		l.holedAt = time.Time{}
+	}
+}
+
+// lookAgain has partitions that are not read taken up again in a while.
+func (l *shardLane) lookAgain() {
+	if at := time.Now().Add(time.Second); l.lookAt.IsZero() || at.Before(l.lookAt) {
+		l.lookAt = at
+	}
 }

@@ -187,9 +187,11 @@ func (k *shardKeeper) one(ctx context.Context, shard int32, name string) error {
 		return f.refuse(fmt.Sprintf("open target client: %v", err), "")
 	}
 	defer cl.Close()
-	session, err := txn.NewSession(txn.SessionConfig{
+	l := &shardLane{name: name, shard: shard, f: f, chain: f.chain(), rulings: map[txn.SourcePartition]ruling{}}
+	l.session, err = txn.NewSession(txn.SessionConfig{
 		Client: cl, Flow: f.def.Name, Shard: int(shard), Timeout: f.def.Transaction.Timeout,
 		Blocked: func(since time.Time, err error) {
+			l.held = true
 			f.board.trouble(name+" target", fmt.Errorf("nothing written since %s: %w", since.Format(time.TimeOnly), err))
 		},
 	})
@@ -197,12 +199,8 @@ func (k *shardKeeper) one(ctx context.Context, shard int32, name string) error {
 		return err
 	}
 	k.mu.Lock()
-	group := k.group
+	l.group = k.group
 	k.mu.Unlock()
-	l := &shardLane{
-		name: name, shard: shard, f: f, group: group, chain: f.chain(), session: session,
-		rulings: map[txn.SourcePartition]ruling{},
-	}
 	f.mu.Lock()
 	f.shards[shard] = l
 	f.mu.Unlock()

@@ -147,6 +147,11 @@ func (f *flow) compareIDs(v *view, topic string) {
 	if !had || !ready || was.id == is.id || was.id == [16]byte{} || is.id == [16]byte{} {
 		return
 	}
+	if f.exactly() { // what becomes of it its lanes say
+		maps.DeleteFunc(f.parts, func(at place, _ string) bool { return at.topic == topic })
+		f.log.Warn("topic was recreated", "topic", topic)
+		return
+	}
 	f.log.Warn("topic was recreated; the new one is read from its start", "topic", topic)
 	for _, r := range f.readers {
 		if pr, ok := r.(*partitionReader); ok {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -52,6 +54,51 @@ func (l *Ledger) Read(ctx context.Context, cl *kgo.Client, topic string, partiti
 	if l.next > end {
 		return fmt.Errorf("%s[%d] ends at %d and was read up to %d before: %w", topic, partition, end, l.next, ErrDamaged)
 	}
+	return l.readTo(ctx, &r, start, end)
+}
+
+// ReadLedgers reads the partitions of a ledger topic, ls[k] being that of
+// partition k, on to their ends; see [Ledger.Read]. It asks for all ends at once,
+// and only those that have something new cost a request more: it is for looking
+// on, not for owning. The errors are those of single partitions, nil where there
+// is none.
+func ReadLedgers(ctx context.Context, cl *kgo.Client, topic string, ls []*Ledger) []error {
+	errs := make([]error, len(ls))
+	adm := kadm.NewClient(cl)
+	starts, err := adm.ListStartOffsets(ctx, topic)
+	var ends kadm.ListedOffsets
+	if err == nil {
+		ends, err = adm.ListEndOffsets(ctx, topic)
+	}
+	known := func(list kadm.ListedOffsets, k int) (int64, bool) {
+		o, ok := list.Lookup(topic, int32(k))
+		return o.Offset, err == nil && ok && o.Err == nil
+	}
+	const atOnce = 16
+	var wg sync.WaitGroup
+	for from := range min(atOnce, len(ls)) {
+		wg.Go(func() {
+			for k := from; k < len(ls); k += atOnce {
+				start, hasStart := known(starts, k)
+				end, hasEnd := known(ends, k)
+				switch {
+				case !hasStart || !hasEnd || ls[k].next > end:
+					errs[k] = ls[k].Read(ctx, cl, topic, int32(k))
+				case max(ls[k].next, start) < end:
+					r := ledgerReader{cl: cl, topic: topic, partition: int32(k)}
+					if errs[k] = r.insist(ctx, func() error { return r.locate(ctx) }); errs[k] == nil {
+						errs[k] = ls[k].readTo(ctx, &r, start, end)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errs
+}
+
+// readTo reads from where the ledger is, or the log's start, to end.
+func (l *Ledger) readTo(ctx context.Context, r *ledgerReader, start, end int64) error {
 	at := max(l.next, start)
 	for at < end {
 		var fp kgo.FetchPartition
@@ -66,11 +113,11 @@ func (l *Ledger) Read(ctx context.Context, cl *kgo.Client, topic string, partiti
 			return err
 		}
 		if err := r.insist(ctx, fetch); err != nil {
-			return fmt.Errorf("read %s[%d] from offset %d: %w", topic, partition, at, err)
+			return fmt.Errorf("read %s[%d] from offset %d: %w", r.topic, r.partition, at, err)
 		}
 		for _, rec := range fp.Records {
 			if err := l.add(rec); err != nil {
-				return fmt.Errorf("read %s[%d]: %w", topic, partition, err)
+				return fmt.Errorf("read %s[%d]: %w", r.topic, r.partition, err)
 			}
 		}
 		at = next

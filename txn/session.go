@@ -103,8 +103,8 @@ var (
 	// one behind what was read: its leader has lost something, was not the leader
 	// any more when it was asked, or somebody else writes there.
 	ErrMoved = errors.New("the ledger does not go on where it was read up to")
-	// ErrHanging: a transaction is open that nobody can end. The text has the
-	// command that does.
+	// ErrHanging: a transaction is open that nobody can end: a person has to. The
+	// text says where and how.
 	ErrHanging = errors.New("a hanging transaction")
 	// errGivenUp: the owner had no entries for the transaction.
 	errGivenUp = errors.New("given up by its owner")
@@ -198,9 +198,7 @@ func (s *Session) read(ctx context.Context, l *Ledger) (Action, error) {
 	if t := d[s.p.txnID]; t.ProducerID != s.p.id.id || t.ProducerEpoch > s.p.id.epoch {
 		return Yield, fmt.Errorf("producer %d epoch %d has it now: %w", t.ProducerID, t.ProducerEpoch, ErrFenced)
 	}
-	u := open[0]
-	return Stop, fmt.Errorf("%w at offset %d of %s[%d], of producer %d epoch %d; end it with: kafka-transactions.sh --bootstrap-server ... abort --topic %s --partition %d --start-offset %d",
-		ErrHanging, u.Offset, LedgerTopic(s.cfg.Flow), s.cfg.Shard, u.ProducerID, u.Epoch, LedgerTopic(s.cfg.Flow), s.cfg.Shard, u.Offset)
+	return Stop, s.hanging(ctx, open[0])
 }
 
 // classify is [Classify], with errors of this package.
