@@ -170,7 +170,8 @@ type Flow struct {
 	Read Reader
 	// Ordered, default auto.
 	Ordered Ordered
-	// Start, default earliest.
+	// Start is where to begin in topics that are there when the flow first runs;
+	// what appears later is read from its beginning. Default earliest.
 	Start Start
 	// OnError, default stop.
 	OnError OnError
