@@ -1,7 +1,6 @@
 package mirror_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -200,7 +199,7 @@ func TestCase21PositionsBehindTheFence(t *testing.T) {
 					// The leader of the ledger does not show its last records for a while.
 					front := w.target.Front()
 					for shard := range int32(2) {
-						ends, err := w.target.Admin(w.T).ListEndOffsets(context.Background(), txn.LedgerTopic("eo"))
+						ends, err := w.target.Admin(w.T).ListEndOffsets(w.Context(), txn.LedgerTopic("eo"))
 						if err != nil {
 							w.Fatal(err)
 						}

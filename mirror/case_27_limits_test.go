@@ -1,7 +1,6 @@
 package mirror_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -29,7 +28,7 @@ func TestCase27BrokerMaximum(t *testing.T) {
 		w.flow.Transaction.Timeout = 25 * time.Second
 		l := w.live()
 		w.refusedWith(l, "transaction.timeout 25s", "at most 20s", "transaction.max.timeout.ms")
-		if ts, err := w.target.Admin(w.T).ListTopics(context.Background()); err != nil || ts.Has(txn.LedgerTopic("eo")) {
+		if ts, err := w.target.Admin(w.T).ListTopics(w.Context()); err != nil || ts.Has(txn.LedgerTopic("eo")) {
 			w.Errorf("topics on the target: %v, %v", ts.Names(), err)
 		}
 		w.flow.Transaction.Timeout = 20 * time.Second

@@ -132,22 +132,25 @@ func (f *flow) positions(ctx context.Context, list kadm.TopicDetails) (map[place
 // the refusal when the ledger says that this process may not copy any more: an
 // idle lane would see that only with its next transaction.
 func (f *flow) watchLag(ctx context.Context) error {
-	for ctx.Err() == nil {
-		err := f.lookAtLag(ctx)
-		if err == nil {
-			err = f.judgeTails(ctx)
-		}
+	for ; ctx.Err() == nil; pause(ctx, lagEvery) {
+		err := f.lookAndJudge(ctx)
 		var refusal *Refusal
-		if ctx.Err() != nil {
-			break
-		}
-		if errors.As(err, &refusal) {
+		switch {
+		case ctx.Err() != nil:
+		case errors.As(err, &refusal):
 			return err
+		default:
+			f.board.trouble(whereLag, err)
 		}
-		f.board.trouble(whereLag, err)
-		pause(ctx, lagEvery)
 	}
 	return nil
+}
+
+func (f *flow) lookAndJudge(ctx context.Context) error {
+	if err := f.lookAtLag(ctx); err != nil {
+		return err
+	}
+	return f.judgeTails(ctx)
 }
 
 func (f *flow) lookAtLag(ctx context.Context) error {

@@ -288,12 +288,10 @@ func (l *shardLane) given(err error) error {
 func (l *shardLane) await(ctx context.Context) []arrival {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, at := range []time.Time{l.lookAt, l.holedAt.Add(holes)} {
-		if at.After(time.Time{}.Add(holes)) {
-			var stop context.CancelFunc
-			ctx, stop = context.WithDeadline(ctx, at)
-			defer stop()
-		}
+	if until := l.nextDuty(); !until.IsZero() {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadline(ctx, until)
+		defer stop()
 	}
 	l.mu.Lock()
 	if l.news {
@@ -306,6 +304,17 @@ func (l *shardLane) await(ctx context.Context) []arrival {
 	l.wake = nil
 	l.mu.Unlock()
 	return got
+}
+
+// nextDuty is when the lane has something to do without a record, zero for never.
+func (l *shardLane) nextDuty() time.Time {
+	at := l.lookAt
+	if !l.holedAt.IsZero() {
+		if due := l.holedAt.Add(holes); at.IsZero() || due.Before(at) {
+			at = due
+		}
+	}
+	return at
 }
 
 // renew has the lane look at the flow's topics again. It does not block, and may

@@ -70,8 +70,10 @@ func sampleState() mirror.State {
 			Shards: &mirror.ShardState{Total: 8, Owned: []int{0, 3, 6}, Committed: 150, Aborted: 2, InDoubt: 1, Resolved: 1, Fenced: 1, LastCommit: since(4 * time.Second)},
 			Topics: []mirror.TopicState{{Topic: "bookings", Target: "bookings", Ready: true}},
 			Partitions: []mirror.PartitionState{
-				{Topic: "bookings", Partition: 0, Target: "bookings", Phase: mirror.PartitionWaiting, Since: since(time.Minute), Records: 2000, Bytes: 1_000_000, Unstable: 52, EndOffset: 2000,
-					Reason: "waiting for the source transaction of app-x (producer 17) since 2026-12-01T11:58:25Z", Hint: "its application ends it"},
+				{
+					Topic: "bookings", Partition: 0, Target: "bookings", Phase: mirror.PartitionWaiting, Since: since(time.Minute), Records: 2000, Bytes: 1_000_000, Unstable: 52, EndOffset: 2000,
+					Reason: "waiting for the source transaction of app-x (producer 17) since 2026-12-01T11:58:25Z", Hint: "its application ends it",
+				},
 			},
 		},
 		{Name: "west-to-north", From: "west", To: "north", Phase: mirror.FlowWaiting, Reason: "north can't be reached: connection refused", Hint: "check its bootstrap addresses"},
