@@ -26,6 +26,7 @@ type shardLane struct {
 	marks   map[txn.SourcePartition]txn.Mark // as committed
 	parts   map[place]*shardPart             // being read
 	bySrc   map[txn.SourcePartition]*shardPart
+	ids     map[string][16]byte // of topics that rd was given
 	rulings map[txn.SourcePartition]ruling
 	holedAt time.Time  // since when a position waits to be written alone
 	lookAt  time.Time  // when partitions are looked at again that could not be taken up
@@ -147,7 +148,7 @@ func (l *shardLane) copyFrom(ctx, work context.Context, ledger *txn.Ledger) erro
 	for _, p := range ledger.Partitions() {
 		l.marks[p] = ledger.Mark(p)
 	}
-	l.parts, l.bySrc = map[place]*shardPart{}, map[txn.SourcePartition]*shardPart{}
+	l.parts, l.bySrc, l.ids = map[place]*shardPart{}, map[txn.SourcePartition]*shardPart{}, map[string][16]byte{}
 	l.holedAt, l.lookAt, l.faults = time.Time{}, time.Time{}, nil
 	var err error
 	if l.rd, err = l.f.newShardReader(l.name); err != nil {

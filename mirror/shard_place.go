@@ -30,17 +30,15 @@ func (f *flow) sourcePartition(rt route, partition int32) txn.SourcePartition {
 // the flow entry, too.
 func (l *shardLane) place(ctx, work context.Context, founding bool) error {
 	want := l.wanted()
-	remake := false
 	for at, p := range l.parts {
 		w := want[at]
 		if w == nil || w.src != p.src || w.route.targetID != p.route.targetID {
 			l.drop(p)
-			remake = remake || w != nil && w.src != p.src
 		} else {
 			delete(want, at)
 		}
 	}
-	if remake {
+	if l.outdated(want) {
 		if err := l.remake(); err != nil {
 			return err
 		}
@@ -87,6 +85,7 @@ func (l *shardLane) place(ctx, work context.Context, founding bool) error {
 		begin[p.at] = readPlace{next: at, epoch: p.epoch}
 		l.session.Expect(p.route.target, p.route.targetID)
 		l.parts[p.at], l.bySrc[p.src] = p, p
+		l.ids[p.at.topic] = p.src.TopicID
 		l.f.reached(p.at, p.src, at, p.epoch)
 	}
 	if len(begin) > 0 {
@@ -95,8 +94,19 @@ func (l *shardLane) place(ctx, work context.Context, founding bool) error {
 	return nil
 }
 
-// remake opens the source anew: a client goes on asking for a topic by the id
-// that it had before it was recreated.
+// outdated reports whether the reader has read a topic under another id before,
+// whichever of its partitions that was: a client goes on asking for a topic by the
+// id that it had before it was recreated.
+func (l *shardLane) outdated(want map[place]*shardPart) bool {
+	for at, p := range want {
+		if id, ok := l.ids[at.topic]; ok && id != p.src.TopicID {
+			return true
+		}
+	}
+	return false
+}
+
+// remake opens the source anew.
 func (l *shardLane) remake() error {
 	l.rd.close()
 	rd, err := l.f.newShardReader(l.name)
@@ -104,9 +114,11 @@ func (l *shardLane) remake() error {
 		return err
 	}
 	l.rd = rd
+	clear(l.ids)
 	again := map[place]readPlace{}
 	for at, p := range l.parts {
 		again[at] = readPlace{next: p.next, epoch: p.epoch}
+		l.ids[at.topic] = p.src.TopicID
 	}
 	if len(again) > 0 {
 		l.rd.add(again)
