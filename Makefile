@@ -33,7 +33,7 @@ real: ## the tests on real brokers only; needs Java 17 and Maven
 race: ## make fake under the race detector; needs a C compiler
 	@$(TEST) -v -race -skip Real $(PKG) 2>&1 | awk -f .ci/report.awk
 
-robust: ## the long kill campaigns of testenv/robust, ten minutes; ARGS="-run Kill -seed 42"
+robust: ## the long kill campaigns of testenv/robust and its mutations, half an hour; ARGS="-run Kill -seed 42"
 	$(GO) test -count=1 -timeout 90m -v ./testenv/robust -long $(ARGS)
 
 fuzz: ## each fuzz test for FUZZTIME (20s)

@@ -13,11 +13,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// binary is the built program, long says that campaigns take their long form;
-// both are set before the tests run.
+// binary is the built program, pointed the same with named points (point.go),
+// long says that campaigns take their long form; all are set before the tests
+// run.
 var (
-	binary string
-	long   bool
+	binary, pointed string
+	long            bool
 )
 
 // times is how often a fault is repeated in the short and the long form.
@@ -31,7 +32,12 @@ func times(short, inLong int) int {
 // start starts a process in a slot.
 func (c *campaign) start(slot int) {
 	c.t.Helper()
-	p, err := launch(binary, "w"+strconv.Itoa(slot), c.file)
+	c.launch(slot, c.binary)
+}
+
+func (c *campaign) launch(slot int, binary string, env ...string) {
+	c.t.Helper()
+	p, err := launch(binary, "w"+strconv.Itoa(slot), c.file, env...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -78,9 +84,15 @@ func (c *campaign) kill(slot int) {
 		c.t.Fatalf("%s ended by itself (%v):\n%s", p.name, p.cmd.ProcessState, p.out.tail(20))
 	}
 	p.abandon()
-	if s, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGKILL {
+	if !p.killed() {
 		c.t.Fatalf("%s was not killed but ended with %v:\n%s", p.name, p.cmd.ProcessState, p.out.tail(20))
 	}
+}
+
+// killed reports whether a process that is gone went by SIGKILL.
+func (p *process) killed() bool {
+	s, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && s.Signal() == syscall.SIGKILL
 }
 
 // killCopying kills the process of a slot while it copies, and starts another.

@@ -16,6 +16,12 @@ const (
 	faultTargetKill  fault = "target broker killed"
 	faultTargetPause fault = "target broker paused"
 	faultLeader      fault = "leader moved"
+	faultOpen        fault = "transaction left open"
+	faultHanging     fault = "transaction hangs after a broker's start"
+	faultZombie      fault = "owner frozen past its session and back"
+	faultJoin        fault = "process joined"
+	faultTargetStop  fault = "target broker stopped in order"
+	faultUpgrade     fault = "transaction.version raised"
 )
 
 // history notes what happened, and logs it as it happens.

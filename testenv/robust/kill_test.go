@@ -17,17 +17,21 @@ func testKill(t *testing.T, s setting, kills int) {
 }
 
 func TestKillShareReal(t *testing.T) {
+	t.Parallel()
 	testKill(t, setting{source: realSource(t, 1), target: realTarget(t), reader: topology.ReaderShare, partitions: 12}, times(8, 25))
 }
 
 func TestKillPartitionReal(t *testing.T) {
+	t.Parallel()
 	testKill(t, setting{source: realSource(t, 1), target: realTarget(t), reader: topology.ReaderPartition, partitions: 12}, times(5, 25))
 }
 
 func TestKillShareEmbedded(t *testing.T) {
+	t.Parallel()
 	testKill(t, setting{source: embeddedSource(t, 1), target: farTarget(t), reader: topology.ReaderShare}, times(8, 25))
 }
 
 func TestKillPartitionEmbedded(t *testing.T) {
+	t.Parallel()
 	testKill(t, setting{source: embeddedSource(t, 1), target: farTarget(t), reader: topology.ReaderPartition}, times(8, 25))
 }

@@ -11,6 +11,7 @@ import (
 // Leaders of source partitions move under load. The long form does it on three
 // real brokers, too, of which one is killed and comes back.
 func TestLeaderMoves(t *testing.T) {
+	t.Parallel()
 	t.Run("Embedded", func(t *testing.T) {
 		c := begin(t, *seed, setting{source: embeddedSource(t, 3), target: testenv.Embedded(t), reader: topology.ReaderShare})
 		moves := times(20, 100)
@@ -83,5 +84,6 @@ func testStops(t *testing.T, s setting, stops int) {
 }
 
 func TestCase10StopsEmbedded(t *testing.T) {
+	t.Parallel()
 	testStops(t, setting{source: embeddedSource(t, 3), target: testenv.Embedded(t), reader: topology.ReaderShare}, times(8, 20))
 }

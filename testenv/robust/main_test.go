@@ -3,6 +3,7 @@ package robust
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +31,11 @@ func fromEnv() int64 {
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
+	// Campaigns wait more than they work: for sessions to end, for brokers.
+	if err := flag.Set("test.parallel", "3"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	flag.Parse()
 	long = *longForm
 	dir, err := os.MkdirTemp("", "mirror-robust-")
@@ -39,13 +45,21 @@ func testMain(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	binary = filepath.Join(dir, "mirror")
-	build := exec.Command("go", "build", "-o", binary, "../../cmd/mirror")
-	build.Stdout, build.Stderr = os.Stderr, os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build the binary:", err)
-		return 1
+	pointed = filepath.Join(dir, "mirror-failpoint")
+	for _, args := range [][]string{{"-o", binary}, {"-tags", "failpoint", "-o", pointed}} {
+		if err := build(os.Stderr, args...); err != nil {
+			fmt.Fprintln(os.Stderr, "build the binary:", err)
+			return 1
+		}
 	}
 	return m.Run()
+}
+
+// build builds the program.
+func build(say io.Writer, args ...string) error {
+	cmd := exec.Command("go", append(append([]string{"build"}, args...), "../../cmd/mirror")...)
+	cmd.Stdout, cmd.Stderr = say, say
+	return cmd.Run()
 }
 
 // quickSessions lets a broker notice a dead member of a group after 6 s instead

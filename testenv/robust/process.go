@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"regexp"
 	"sync"
@@ -25,11 +26,12 @@ type process struct {
 
 // launch starts the binary on a declaration. Its status page has any free
 // port, which its log tells.
-func launch(binary, name, file string) (*process, error) {
+func launch(binary, name, file string, env ...string) (*process, error) {
 	p := &process{name: name, gone: make(chan struct{})}
 	p.out.found = make(chan struct{})
 	p.cmd = exec.Command(binary, "run", "-f", file, "--listen", "127.0.0.1:0", "--instance", name)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

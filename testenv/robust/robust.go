@@ -1,10 +1,12 @@
-// Package robust shows that nothing is lost: it runs the built binary as
-// processes between two clusters under steady traffic, kills and freezes
-// processes and brokers, moves leaders, and then compares what is on the
-// target with what is on the source.
+// Package robust shows that nothing is lost, and with exactly-once nothing is
+// there twice: it runs the built binary as processes between two clusters under
+// steady traffic, kills and freezes processes and brokers, moves leaders, and
+// then compares what is on the target with what is on the source.
 //
-// traffic.go makes the records, failpoint.go the faults, history.go notes what
-// happened, validate.go judges and report.go sums up. Every choice follows
+// traffic.go makes the records, failpoint.go the faults, point.go those at named
+// points, owner.go knows who holds which shards and transactions, hanging.go ends what a
+// broker leaves open, watch.go reads along, history.go notes what happened, validate.go judges and report.go sums
+// up. Every choice follows
 // from a seed. A fault that did not hit fails its campaign: a process has to be
 // seen copying in the moment before it is killed, frozen or stopped.
 package robust
@@ -44,6 +46,12 @@ type setting struct {
 	partitions     int32 // default 6
 	replicas       int16 // of the source topic, default 1
 	rate           int   // records a second, default 4000
+	// exactly once instead of at least once.
+	exactly bool
+	// transaction is the transaction timeout of exactly-once, default 5 s.
+	transaction time.Duration
+	// binary to run, default the one that is shipped.
+	binary string
 }
 
 // campaign is one topic, one flow and the processes that run it.
@@ -62,13 +70,19 @@ type campaign struct {
 	client   *kgo.Client // of the source
 	adm      *kadm.Client
 	restarts []time.Duration
+
+	// Of exactly-once:
+	targetClient *kgo.Client
+	shardOf      []int // by partition
+	watch        *watch
+	recoveries   map[string][]*recovery // by how
 }
 
 // begin starts traffic and processes and returns when each process copies.
 func begin(t *testing.T, seed int64, s setting) *campaign {
 	t.Helper()
 	s.fill()
-	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(strings.TrimPrefix(t.Name(), "Test")))
+	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-", ".", "-").Replace(strings.TrimPrefix(t.Name(), "Test")))
 	h := fnv.New64()
 	h.Write([]byte(name))
 	c := &campaign{
@@ -81,6 +95,11 @@ func begin(t *testing.T, seed int64, s setting) *campaign {
 	c.history.log = t.Logf
 	c.declare(name)
 	s.source.CreateTopic(t, c.topic, s.partitions, s.replicas, nil)
+	if s.exactly {
+		c.targetClient = s.target.Client(t)
+		c.findShards()
+		c.watch = startWatch(t, s.target, c.topic, s.partitions)
+	}
 	c.traffic = startTraffic(t, s.source, c.topic, int(s.partitions), s.rate, seed)
 	t.Cleanup(func() {
 		for _, p := range c.procs {
@@ -93,10 +112,23 @@ func begin(t *testing.T, seed int64, s setting) *campaign {
 	for slot := range c.procs {
 		c.start(slot)
 	}
+	if s.exactly {
+		c.recovered("started", c.watch.recovery(c.all(), time.Now()))
+		return c
+	}
 	for slot := range c.procs {
 		c.copying(slot)
 	}
 	return c
+}
+
+// all are the partitions of the topic.
+func (c *campaign) all() []int32 {
+	ps := make([]int32, c.partitions)
+	for p := range ps {
+		ps[p] = int32(p)
+	}
+	return ps
 }
 
 func (s *setting) fill() {
@@ -112,6 +144,12 @@ func (s *setting) fill() {
 	if s.rate == 0 {
 		s.rate = 4000
 	}
+	if s.transaction == 0 {
+		s.transaction = 5 * time.Second
+	}
+	if s.binary == "" {
+		s.binary = binary
+	}
 }
 
 // declare writes the declaration that the processes run.
@@ -119,6 +157,10 @@ func (c *campaign) declare(name string) {
 	c.t.Helper()
 	f := topology.NewFlow(name)
 	f.From, f.To, f.Topics.Include, f.Read = "source", "target", []string{c.topic}, c.reader
+	f.Guarantee = topology.GuaranteeAtLeastOnce
+	if c.exactly {
+		f.Guarantee, f.Read, f.Transaction.Timeout = topology.GuaranteeExactlyOnce, topology.ReaderPartition, c.transaction
+	}
 	f.Limits.Refresh, f.Limits.Shutdown, f.Limits.Lock = time.Second, stopWithin-time.Second, lock
 	top := &topology.Topology{
 		Clusters: map[string]*topology.Cluster{"source": c.source.Topology("source"), "target": c.target.Topology("target")},
@@ -157,7 +199,10 @@ func (c *campaign) await(within time.Duration, what string, ok func(ctx context.
 // lag is the number of records that the flow's group still has to read, of all
 // partitions. It is asked of the source, not of the mirror.
 func (c *campaign) lag(ctx context.Context) (int64, error) {
-	if c.reader == topology.ReaderShare {
+	switch {
+	case c.exactly:
+		return c.ledgerLag(ctx)
+	case c.reader == topology.ReaderShare:
 		return c.shareLag(ctx)
 	}
 	ends, err := c.adm.ListCommittedOffsets(ctx, c.topic)
@@ -227,15 +272,31 @@ func (c *campaign) finish(faults map[fault]int) verdict {
 	for slot := range c.procs {
 		c.stop(slot)
 	}
-	v := judge(acked, c.source.ReadAll(c.t, c.topic), c.target.ReadAll(c.t, c.topic), c.reader == topology.ReaderPartition)
+	if c.exactly {
+		c.settledTarget()
+	}
+	v := c.judge(acked)
 	c.t.Log(c.report(v))
 	if problems := v.problems(); problems != "" {
 		c.t.Errorf("%s", problems)
+	}
+	if c.exactly {
+		// Beside the judge, which knows nothing of the program's ledger and map.
+		if code, said := c.verify(); code != 0 {
+			c.t.Errorf("mirror verify ends with %d:\n%s", code, said)
+		}
 	}
 	for f, n := range faults {
 		if got := c.history.count(f); got < n {
 			c.t.Errorf("fault %q: fired %d times, %d were wanted", f, got, n)
 		}
 	}
+	return v
+}
+
+func (c *campaign) judge(acked []*kgo.Record) verdict {
+	c.t.Helper()
+	v := judge(acked, c.source.ReadAll(c.t, c.topic), c.target.ReadAll(c.t, c.topic), c.exactly || c.reader == topology.ReaderPartition)
+	v.exactly = c.exactly
 	return v
 }

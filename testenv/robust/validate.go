@@ -15,8 +15,10 @@ type verdict struct {
 	// vanished are records that the source had confirmed and does not have:
 	// then the campaign says nothing about the mirror.
 	vanished []string
-	// copies is how source and target differ. Copies too many are permitted.
-	copies *testenv.Difference
+	// copies is how source and target differ. Copies too many are permitted
+	// unless exactly is set.
+	copies  *testenv.Difference
+	exactly bool
 }
 
 // judge compares the whole target topic with the whole source topic. ordered:
@@ -32,16 +34,18 @@ func judge(acked, source, target []*kgo.Record, ordered bool) verdict {
 
 func (v verdict) duplicates() int { return len(v.copies.Duplicated) }
 
-// problems says what is wrong, "" when at-least-once holds.
+// problems says what is wrong, "" when the guarantee holds.
 func (v verdict) problems() string {
 	var b strings.Builder
 	if n := len(v.vanished); n > 0 {
 		fmt.Fprintf(&b, "%d confirmed records are not on the source itself, first %s\n", n, v.vanished[0])
 	}
-	bad := *v.copies
-	bad.Duplicated = nil
+	bad, guarantee := *v.copies, "exactly once"
+	if !v.exactly {
+		bad.Duplicated, guarantee = nil, "at least once"
+	}
 	if s := bad.String(); s != "" {
-		fmt.Fprintf(&b, "not at least once: %d records on the source, %d on the target, %d of them copies too many\n%s",
+		fmt.Fprintf(&b, "not "+guarantee+": %d records on the source, %d on the target, %d of them copies too many\n%s",
 			v.source, v.target, v.duplicates(), s)
 	}
 	return b.String()
