@@ -164,3 +164,55 @@ func TestSkippingKeepsTheTarget(t *testing.T) {
 		})
 	}
 }
+
+// The coordinator takes a transaction for ended, and the leader of the copies has
+// no marker of it: an abort that comes later would take copies away that the
+// ledger counts.
+func TestCopiesWithoutMarkerStopThePartition(t *testing.T) {
+	t.Parallel()
+	inFakeTime(t, 2, testenv.EmbeddedOptions{}, testenv.EmbeddedOptions{}, func(w *fakeWorld) {
+		w.flow.Ledger.Shards = 1
+		w.give(2, 40, 1)
+		l := w.live()
+		w.copied(l)
+		l.Stop()
+		stable := w.target.Front().Arm(testenv.Fault{
+			Keys: []kmsg.Key{kmsg.ListOffsets}, Do: testenv.AlterAnswer, Times: -1,
+			Alter: func(req kmsg.Request, resp kmsg.Response) bool {
+				done := false
+				for i, rt := range resp.(*kmsg.ListOffsetsResponse).Topics {
+					for j := range rt.Partitions {
+						p := &resp.(*kmsg.ListOffsetsResponse).Topics[i].Partitions[j]
+						if rt.Topic == "t" && p.Partition == 0 && req.(*kmsg.ListOffsetsRequest).IsolationLevel == 1 {
+							p.Offset, done = 5, true
+						}
+					}
+				}
+				return done
+			},
+		})
+		open := w.target.Front().Arm(testenv.Fault{
+			Keys: []kmsg.Key{kmsg.DescribeProducers}, Do: testenv.AlterAnswer, Times: -1,
+			Alter: func(_ kmsg.Request, resp kmsg.Response) bool {
+				d, err := w.target.Admin(w.T).DescribeTransactions(w.Context(), txn.ShardTxnID("eo", 0))
+				if err != nil {
+					return false
+				}
+				mine := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
+				mine.ProducerID, mine.CurrentTxnStartOffset = d[txn.ShardTxnID("eo", 0)].ProducerID, 5
+				p := &resp.(*kmsg.DescribeProducersResponse).Topics[0].Partitions[0]
+				p.ActiveProducers = append(p.ActiveProducers, mine)
+				return true
+			},
+		})
+		w.more("t", 2, 20, 2)
+		l = w.live()
+		w.reached(stable)
+		w.reached(open)
+		w.halted(l, 0, "no marker", "on_target_recreate: refill")
+		w.until(l.Process, "eo", "the other partition goes on", func(st mirror.FlowState) bool { return st.Partitions[1].Lag == 0 })
+		l.Stop()
+		stable.Disarm()
+		open.Disarm()
+	})
+}

@@ -217,7 +217,7 @@ func (k *ledgerLook) checkOpen(ctx context.Context) error {
 			continue
 		}
 		k.find(fmt.Sprintf("%s[%d]", s.topic, s.partition), fmt.Sprintf("hanging transaction of producer %d at offset %d: no coordinator knows it, and readers of committed records wait there", s.producer, s.offset),
-			fmt.Sprintf("end it with: kafka-transactions.sh --bootstrap-server %s abort --topic %s --partition %d --start-offset %d",
+			fmt.Sprintf("end it, in each partition where it hangs and in the ledger's last, with: kafka-transactions.sh --bootstrap-server %s abort --topic %s --partition %d --start-offset %d",
 				strings.Join(k.f.opts.Topology.Clusters[k.f.def.To].Bootstrap, ","), s.topic, s.partition, s.offset))
 	}
 	return nil

@@ -204,8 +204,15 @@ func (l *shardLane) transact(ctx, work context.Context, got []arrival) error {
 		if rest > 0 {
 			pause(ctx, rest) // what comes meanwhile is gathered by the client
 		}
-		if got = l.rd.poll(nil, limits.Records-records); len(got) == 0 && rest == 0 { //nolint:staticcheck // nil: do not wait
-			break
+		got = l.rd.poll(nil, limits.Records-records) //nolint:staticcheck // nil: do not wait
+		if len(got) == 0 && rest == 0 {
+			if !l.rd.more() {
+				break
+			}
+			// What the source has is as good as at hand.
+			more, cancel := context.WithDeadline(ctx, until)
+			got = l.rd.poll(more, limits.Records-records)
+			cancel()
 		}
 	}
 	if bad == nil && (l.session.IsOpen() || l.movedOn() && (l.holesDue() || l.mustWrite())) {

@@ -206,13 +206,19 @@ func (l *shardLane) admit(ctx context.Context, fresh []*shardPart, founding bool
 		return nil, err
 	}
 	for _, p := range known {
-		if b := bounds[p.at]; b.start < 0 || b.end < 0 || b.targetEnd < 0 {
+		if b := bounds[p.at]; b.start < 0 || b.end < 0 || b.targetEnd < 0 || b.targetStable < 0 {
 			// Without a leader for the moment; just then logs are cut.
 			p.waits = true
 			l.lookAgain()
 			continue
 		}
 		more, v := l.f.judgePosition(p, l.marks[p.src], bounds[p.at])
+		if v == nil && l.uncounted(ctx, p, bounds[p.at]) {
+			v = &void{
+				fmt.Sprintf("copies of a committed transaction have no marker at the target, from offset %d of %s[%d] on", bounds[p.at].targetStable, p.route.target, p.at.partition),
+				"the target's brokers have lost it; the next abort there would take the copies away: recreate the target topic with on_target_recreate: refill",
+			}
+		}
 		if v != nil {
 			at, _ := l.marks[p.src].Position()
 			l.f.void(p.at, at, v)
@@ -223,9 +229,33 @@ func (l *shardLane) admit(ctx context.Context, fresh []*shardPart, founding bool
 	return entries, nil
 }
 
+// uncounted reports whether copies that the ledger counts stand in a transaction
+// of this shard that its coordinator takes for ended, seen on a broker that was
+// killed and came back before its partitions had leaders. It is asked right behind
+// the fence, where none of the shard's is open.
+func (l *shardLane) uncounted(ctx context.Context, p *shardPart, b bound) bool {
+	f := l.marks[p.src].Frontier
+	if f == nil || l.gotOn || b.targetStable >= f.TargetNext {
+		return false
+	}
+	var at kadm.TopicsSet
+	at.Add(p.route.target, p.at.partition)
+	found, err := kadm.NewClient(l.f.dst).DescribeProducers(ctx, at)
+	if err != nil {
+		l.f.log.Info("it can't be told who holds back copies", "topic", p.route.target, "partition", p.at.partition, "reason", err)
+		return false
+	}
+	for _, d := range found.SortedProducers() {
+		if d.ProducerID == l.session.ProducerID() && d.CurrentTxnStartOffset >= 0 && d.CurrentTxnStartOffset < f.TargetNext {
+			return true
+		}
+	}
+	return false
+}
+
 // bound is where the logs of a source partition and of its copy begin and end,
 // -1 where that could not be asked.
-type bound struct{ start, end, targetEnd int64 }
+type bound struct{ start, end, targetEnd, targetStable int64 }
 
 // bounds asks both clusters.
 func (f *flow) bounds(ctx context.Context, ps []*shardPart) (map[place]bound, error) {
@@ -242,6 +272,10 @@ func (f *flow) bounds(ctx context.Context, ps []*shardPart) (map[place]bound, er
 	if err != nil {
 		return nil, fmt.Errorf("list end offsets of %s: %w", f.def.From, err)
 	}
+	stable, err := dst.ListCommittedOffsets(ctx, unique(targets)...)
+	if err != nil {
+		return nil, fmt.Errorf("list stable offsets of %s: %w", f.def.To, err)
+	}
 	tEnds, err := dst.ListEndOffsets(ctx, unique(targets)...)
 	if err != nil {
 		return nil, fmt.Errorf("list end offsets of %s: %w", f.def.To, err)
@@ -250,7 +284,7 @@ func (f *flow) bounds(ctx context.Context, ps []*shardPart) (map[place]bound, er
 	for _, p := range ps {
 		out[p.at] = bound{
 			start: offsetOf(starts, p.at.topic, p.at.partition), end: offsetOf(ends, p.at.topic, p.at.partition),
-			targetEnd: offsetOf(tEnds, p.route.target, p.at.partition),
+			targetEnd: offsetOf(tEnds, p.route.target, p.at.partition), targetStable: offsetOf(stable, p.route.target, p.at.partition),
 		}
 	}
 	return out, nil

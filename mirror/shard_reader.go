@@ -32,6 +32,7 @@ type shardReader struct {
 type readPlace struct {
 	next   int64 // the next offset expected
 	epoch  int32 // leader epoch of the record before it, -1 when not known
+	behind bool  // there was more at the source when it last answered
 	failed error // it is not read any more
 }
 
@@ -110,6 +111,16 @@ func (r *shardReader) poll(ctx context.Context, most int) []arrival {
 	return out
 }
 
+// more reports whether records are known to be on their way.
+func (r *shardReader) more() bool {
+	for _, p := range r.places {
+		if p.behind && p.failed == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // resume fetches the partitions again that were left alone for long enough.
 func (r *shardReader) resume() {
 	for _, at := range r.rest.over() {
@@ -147,6 +158,7 @@ func (r *shardReader) file(p kgo.FetchTopicPartition) (arrival, bool) {
 		rp.next, rp.epoch = rec.Offset+1, rec.LeaderEpoch
 		a.recs = append(a.recs, rec)
 	}
+	rp.behind = p.Err == nil && p.LastStableOffset > rp.next
 	if p.Err != nil {
 		a.err = r.judge(at, p.Err, p.HighWatermark > 0)
 		if a.err != nil {

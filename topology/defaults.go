@@ -31,7 +31,7 @@ func NewFlow(name string) *Flow {
 		Provenance:  true,
 		Lanes:       2,
 		Create:      Create{Enabled: true, ReplicationFactor: -1},
-		Transaction: Transaction{Timeout: 30 * time.Second, Interval: 100 * time.Millisecond},
+		Transaction: Transaction{Timeout: 30 * time.Second, Interval: 250 * time.Millisecond},
 		Ledger:      Ledger{Shards: 8, ReplicationFactor: -1},
 		Limits: Limits{
 			Records:  5000,

@@ -18,7 +18,7 @@ type Transaction struct {
 	Timeout time.Duration
 	// Interval is the upper bound of the time from the first record of a
 	// transaction to its commit; 1 ms to a quarter of Timeout. A lane that has
-	// nothing more at hand commits earlier. Default: 100 ms.
+	// nothing more at hand commits earlier. Default: 250 ms.
 	Interval time.Duration
 }
 

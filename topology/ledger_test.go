@@ -81,7 +81,7 @@ flows: [{name: f, from: a, to: b, topics: [x]}]`), lookup)
 
 func TestLedgerDefaults(t *testing.T) {
 	f := topology.NewFlow("f")
-	if f.Transaction != (topology.Transaction{Timeout: 30 * time.Second, Interval: 100 * time.Millisecond}) ||
+	if f.Transaction != (topology.Transaction{Timeout: 30 * time.Second, Interval: 250 * time.Millisecond}) ||
 		f.Ledger != (topology.Ledger{Shards: 8, ReplicationFactor: -1}) || f.AllowUnverified || f.AllowNoTopicIDs ||
 		f.OnGap != topology.OnGapStop || f.OnRecreate != topology.OnRecreateStop || f.OnTargetRecreate != topology.OnTargetRecreateStop {
 		t.Errorf("defaults %+v %+v", f.Transaction, f.Ledger)
@@ -103,7 +103,7 @@ func TestLedgerValues(t *testing.T) {
 		t.Errorf("settings\n got %q\nwant %q", got, want)
 	}
 	got = settings(t, load(t, "full.good.yml"), 0, "transaction.interval", "ledger.replication_factor", "on_recreate")
-	if want := []string{"ledger.replication_factor=-1 (default)", "on_recreate=stop (default)", "transaction.interval=100ms (default)"}; !slices.Equal(got, want) {
+	if want := []string{"ledger.replication_factor=-1 (default)", "on_recreate=stop (default)", "transaction.interval=250ms (default)"}; !slices.Equal(got, want) {
 		t.Errorf("settings\n got %q\nwant %q", got, want)
 	}
 }

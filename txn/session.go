@@ -247,6 +247,9 @@ func (s *Session) Expect(topic string, id [16]byte) {
 // TxnID is the transactional id.
 func (s *Session) TxnID() string { return s.p.txnID }
 
+// ProducerID is the producer's id as of now.
+func (s *Session) ProducerID() int64 { return s.p.id.id }
+
 // Epoch is the producer's epoch as of now.
 func (s *Session) Epoch() int16 { return s.p.id.epoch }
 
