@@ -157,7 +157,9 @@ func (f *flow) auditLost(ctx context.Context, at map[place]standing) error {
 	f.mu.Lock()
 	alone := !slices.ContainsFunc(members, func(m string) bool { return !f.members[m] })
 	f.mu.Unlock()
-	f.copyStuck(at, alone)
+	if !f.binds() {
+		f.copyStuck(at, alone)
+	}
 
 	topics, names := map[[16]byte]bool{}, map[string]bool{}
 	f.board.mu.Lock()

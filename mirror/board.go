@@ -174,11 +174,22 @@ func (b *board) recovered(n int) {
 
 // gap: records first..last are gone from the source and were never read.
 func (b *board) gap(topic string, partition int32, first, last int64) {
+	b.miss(topic, partition, first, last, "source records are gone before they were copied",
+		"retention or DeleteRecords at the source was faster than the flow")
+}
+
+// abandoned: the share group will not hand out records first..last any more, and
+// this process has not copied them.
+func (b *board) abandoned(topic string, partition int32, first, last int64) {
+	b.miss(topic, partition, first, last, "the share group gave up on records that this process has not copied",
+		"they reached the group's delivery limit; look whether the target has them, and copy them by hand if not")
+}
+
+func (b *board) miss(topic string, partition int32, first, last int64, what, hint string) {
 	b.mu.Lock()
 	b.flow.Lost += last - first + 1
 	b.mu.Unlock()
-	b.log.Error("source records are gone before they were copied", "topic", topic, "partition", partition,
-		"first", first, "last", last, "offsets", last-first+1, "hint", "retention or DeleteRecords at the source was faster than the flow")
+	b.log.Error(what, "topic", topic, "partition", partition, "first", first, "last", last, "offsets", last-first+1, "hint", hint)
 	if b.obs.Gap != nil {
 		b.obs.Gap(b.flow.Name, topic, partition, first, last)
 	}

@@ -14,6 +14,10 @@ type decision struct {
 	reader    topology.Reader
 	// serverAssignor: the source's KIP-848 protocol serves the partition reader.
 	serverAssignor bool
+	// binding, where set, has the share reader's acknowledgements inside the
+	// transaction of the copies (KIP-1289), which is what makes it exactly-once.
+	// nil with every other decision.
+	binding *topology.KIP1289
 	// strength is why the guarantee is what it is, empty where it was asked for;
 	// why is the reason for the reader, too.
 	strength, why string
@@ -37,18 +41,19 @@ func (d *decision) because(reasons []string) {
 // decide picks guarantee and reader from what the declaration asks for and what
 // the clusters can do, or says everything that is missing.
 func decide(f *topology.Flow, r *topology.Resolved, ev evidence) (decision, *Refusal) {
-	if ev.dst != nil {
-		if f.From != f.To && ev.src.ClusterID != "" && ev.src.ClusterID == ev.dst.ClusterID {
-			return decision{}, &Refusal{
-				f.Name, fmt.Sprintf("%s and %s are two names for one cluster (id %s)", f.From, f.To, ev.src.ClusterID),
-				"give each cluster one name; to copy inside one cluster, set from and to to the same name and rename the topics",
-			}
+	if ev.dst != nil && f.From != f.To && ev.src.ClusterID != "" && ev.src.ClusterID == ev.dst.ClusterID {
+		return decision{}, &Refusal{
+			f.Name, fmt.Sprintf("%s and %s are two names for one cluster (id %s)", f.From, f.To, ev.src.ClusterID),
+			"give each cluster one name; to copy inside one cluster, set from and to to the same name and rename the topics",
 		}
-		if !ev.dst.IdempotentProduce() {
-			return decision{}, &Refusal{
-				f.Name, "the " + side("target", f.To) + " has no idempotent producer (InitProducerId)",
-				"at-least-once needs Kafka 0.11 or later at the target",
-			}
+	}
+	if f.KIP1289 != nil {
+		return bind(f, r, ev)
+	}
+	if ev.dst != nil && !ev.dst.IdempotentProduce() {
+		return decision{}, &Refusal{
+			f.Name, "the " + side("target", f.To) + " has no idempotent producer (InitProducerId)",
+			"at-least-once needs Kafka 0.11 or later at the target",
 		}
 	}
 	if f.Guarantee == topology.GuaranteeAtLeastOnce {
@@ -75,7 +80,11 @@ func exactlyOnceLacks(f *topology.Flow, r *topology.Resolved, ev evidence) []txn
 	}
 	var lacks []txn.Finding
 	if r.Read == topology.ReaderShare {
-		lacks = append(lacks, txn.Finding{Problem: "exactly-once with read: share is not supported by this version", Hint: "set read: auto or partition"})
+		lack := txn.Finding{Problem: "exactly-once with read: share is not supported by this version", Hint: "set read: auto or partition"}
+		if f.From == f.To {
+			lack = txn.Finding{Problem: "exactly-once with read: share takes kip1289", Hint: "set read: auto or partition, or see docs/KIP1289.md"}
+		}
+		lacks = append(lacks, lack)
 	}
 	if !ev.src.TopicIDs() && !f.AllowNoTopicIDs {
 		lacks = append(lacks, txn.Finding{
@@ -125,6 +134,8 @@ func exactlyOnce(f *topology.Flow, r *topology.Resolved, ev evidence) decision {
 	switch {
 	case r.Read == topology.ReaderPartition:
 		why = append(why, "read: partition")
+	case ev.src.ShareGroups() && f.From == f.To:
+		why = append(why, "read: partition, because exactly-once through a share group takes kip1289")
 	case ev.src.ShareGroups():
 		why = append(why, "read: partition, because exactly-once through share groups is not part of this version")
 	}

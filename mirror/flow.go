@@ -218,6 +218,9 @@ func (f *flow) dropName(lane string) {
 
 // oneLane is the life of one lane: open the sink, join, copy, leave.
 func (f *flow) oneLane(ctx, work context.Context, n int, name string) (err error) {
+	if f.binds() {
+		return f.oneBoundLane(ctx, work, n, name)
+	}
 	sink, err := f.newSink(n)
 	if err != nil {
 		return err

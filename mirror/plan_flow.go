@@ -129,27 +129,30 @@ func (f *flow) tryChanges(ctx context.Context, all map[string]planned) (map[stri
 }
 
 // planLedger adds what exactly-once makes on the target, and what becomes of a
-// ledger that is there without it.
+// ledger that is there without being used.
 func (f *flow) planLedger(ctx context.Context, fp *FlowPlan) error {
-	if f.decision.guarantee != topology.GuaranteeExactlyOnce {
-		if f.dst == nil {
-			return nil
+	if f.decision.guarantee == topology.GuaranteeExactlyOnce {
+		for _, t := range f.dstTxn.Creates {
+			fp.Changes = append(fp.Changes, Change{"create topic", f.def.To, t.Name, t.Partitions, t.ReplicationFactor, t.Configs})
 		}
-		name := txn.LedgerTopic(f.def.Name)
-		have, err := listTopics(ctx, f.dst, name)
-		if err != nil {
-			return fmt.Errorf("list topics of %s: %w", f.def.To, err)
-		}
-		if t, ok := have[name]; ok && t.Err == nil {
-			fp.warn("", "the flow has a ledger, "+name+": what is copied at-least-once is not in it", "exactly-once does not go on from it by itself afterwards; see mirror ledger")
-		}
+		fp.Notes = append(fp.Notes, "consumers at "+f.def.To+" have to read with isolation.level=read_committed to see each record once")
+		fp.Notes = append(fp.Notes, f.dstTxn.Remarks...)
+	}
+	if f.exactly() || f.dst == nil {
 		return nil
 	}
-	for _, t := range f.dstTxn.Creates {
-		fp.Changes = append(fp.Changes, Change{"create topic", f.def.To, t.Name, t.Partitions, t.ReplicationFactor, t.Configs})
+	name := txn.LedgerTopic(f.def.Name)
+	have, err := listTopics(ctx, f.dst, name)
+	if err != nil {
+		return fmt.Errorf("list topics of %s: %w", f.def.To, err)
 	}
-	fp.Notes = append(fp.Notes, "consumers at "+f.def.To+" have to read with isolation.level=read_committed to see each record once")
-	fp.Notes = append(fp.Notes, f.dstTxn.Remarks...)
+	if t, ok := have[name]; ok && t.Err == nil {
+		what := "what is copied at-least-once is not in it"
+		if f.binds() {
+			what = "what is copied through the share group is not in it"
+		}
+		fp.warn("", "the flow has a ledger, "+name+": "+what, "exactly-once does not go on from it by itself afterwards; see mirror ledger")
+	}
 	return nil
 }
 
@@ -183,7 +186,7 @@ func (f *flow) planGroups(ctx context.Context, fp *FlowPlan) error {
 		}
 		return nil
 	}
-	if f.decision.guarantee == topology.GuaranteeExactlyOnce {
+	if f.exactly() {
 		target, err := f.listGroups(ctx, kadm.NewClient(f.dst))
 		if err != nil {
 			return err
@@ -195,11 +198,19 @@ func (f *flow) planGroups(ctx context.Context, fp *FlowPlan) error {
 	if f.decision.reader == topology.ReaderPartition {
 		return join(f.settings.GroupID, "hands out the partitions", "")
 	}
-	for _, g := range []struct{ name, purpose, without string }{
+	groups := []struct{ name, purpose, without string }{
 		{f.settings.ShareGroupID, "hands out the records", ""},
 		{f.settings.StopsGroupID, "keeps stops", "a stop lasts only as long as the process"},
-		{f.owedGroup(), "keeps what is owed", "a record that is not written at its last delivery is lost"},
-	} {
+	}
+	owed := struct{ name, purpose, without string }{f.owedGroup(), "keeps what is owed", "a record that is not written at its last delivery is lost"}
+	if f.binds() {
+		// Only an at-least-once run before may have left something there.
+		owed.without = "what an at-least-once run has left to be copied is not seen"
+	}
+	if !f.binds() || source[owed.name] {
+		groups = append(groups, owed)
+	}
+	for _, g := range groups {
 		if err := join(g.name, g.purpose, g.without); err != nil {
 			return err
 		}

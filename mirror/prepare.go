@@ -14,6 +14,7 @@ import (
 	"github.com/onceover-mirror/onceover/topology"
 	"github.com/onceover-mirror/onceover/transform"
 	"github.com/onceover-mirror/onceover/txn"
+	"github.com/onceover-mirror/onceover/txn/wire"
 )
 
 // askTimeout bounds one attempt at asking a cluster something.
@@ -312,6 +313,7 @@ func (f *flow) newShareReader(name string, b *board, written *writtenSet) (*shar
 		partitionBytes: int32(f.def.Limits.Bytes), minBytes: 1, maxWait: 500 * time.Millisecond,
 		lock: cmp.Or(group.lock, f.def.Limits.Lock), renew: f.srcCap.Renew(), deliveryLimit: cmp.Or(group.deliveries, defaultDeliveries),
 		board: b, log: f.log, written: written,
+		bound: f.binds(), gapsBound: f.binds() && f.form().Draft == wire.DraftGaps,
 		rejoining: f.setGroup, owe: f.oweLast, lose: f.loseLast, topicFailed: f.sourceRefused, unreadable: f.unreadable,
 	}
 	if err := cfg.override(f.settings.Consumer); err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceover-mirror/onceover/txn"
 )
 
 // reader is a lane's way to its source. One goroutine, the lane's, calls it.
@@ -65,4 +67,16 @@ type batch struct {
 	items []item
 	// from is the reader's own.
 	from *pump
+	// For acknowledgements inside a transaction: grant is the acquisition that
+	// the records are of, gaps are acquired offsets without a record, alone says
+	// that the batch shares no transaction with others.
+	grant int64
+	gaps  []ownRange
+	alone bool
+}
+
+// ownRange is a run of offsets of one source partition.
+type ownRange struct {
+	src tip
+	txn.Range
 }

@@ -35,9 +35,12 @@ type shareConfig struct {
 	lock           time.Duration // until a broker says otherwise
 	renew          bool          // the broker knows RENEW
 	deliveryLimit  int16
-	board          *board
-	log            *slog.Logger
-	written        *writtenSet
+	// bound: acknowledgements of records go into a transaction (KIP-1289), of
+	// gaps too with gapsBound.
+	bound, gapsBound bool
+	board            *board
+	log              *slog.Logger
+	written          *writtenSet
 	// rejoining is called before the member joins anew because the broker
 	// forgot it or the group: the group's settings may be gone with it.
 	rejoining func(ctx context.Context) error
@@ -68,6 +71,7 @@ type shareReader struct {
 	fatal   chan error
 	wake    chan struct{} // the member shall look again, now
 	home    int32         // the group's coordinator, the member's own
+	epoch   atomic.Int32  // of the member, 0 while it is none
 	lockFor atomic.Int64  // lock time that the broker last named, ns
 
 	mu        sync.Mutex

@@ -154,6 +154,10 @@ func (f *flow) recover(ctx context.Context, l *lostRange) error {
 // copyPiece writes what a piece holds. Written records are noted at once, so
 // that whatever fails then, they are not written again.
 func (f *flow) copyPiece(ctx context.Context, l *lostRange, b *batch) error {
+	if f.binds() && !l.owed {
+		f.report(l, b)
+		return nil
+	}
 	if !l.told {
 		l.told = true
 		f.log.Error("the share group gave up on records; copying them by offset", "topic", l.topic, "partition", l.src.partition,
@@ -185,6 +189,14 @@ func (f *flow) copyPiece(ctx context.Context, l *lostRange, b *batch) error {
 		err = fmt.Errorf("close target: %w", cerr)
 	}
 	return err
+}
+
+// report names records that the group gave up on, where nobody can tell for
+// sure that they are not on the target: a copy could be the second.
+func (f *flow) report(l *lostRange, b *batch) {
+	for _, r := range b.runsOf(func(*item) bool { return true }) {
+		f.board.abandoned(l.topic, l.src.partition, r.First, r.Last)
+	}
 }
 
 // readPiece reads committed records from the front of a run, at most a fetch's

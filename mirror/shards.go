@@ -17,8 +17,10 @@ import (
 	"github.com/onceover-mirror/onceover/txn"
 )
 
-// exactly reports whether the flow copies exactly once.
-func (f *flow) exactly() bool { return f.decision.guarantee == topology.GuaranteeExactlyOnce }
+// exactly reports whether the flow copies exactly once by a ledger.
+func (f *flow) exactly() bool {
+	return f.decision.guarantee == topology.GuaranteeExactlyOnce && !f.binds()
+}
 
 // shardKeeper runs a lane for each shard that the group gives to this process.
 type shardKeeper struct {

@@ -17,7 +17,11 @@ func (p *pump) acquire(t tip, rp *kmsg.ShareFetchResponseTopicPartition, deadlin
 		p.ses.acquired(t, txn.Range{First: ar.FirstOffset, Last: ar.LastOffset}, deadline)
 	}
 	for _, g := range a.gaps {
-		back[t] = append(back[t], ackRange{first: g.First, last: g.Last, kind: ackGap})
+		if p.r.cfg.gapsBound {
+			b.gaps = append(b.gaps, ownRange{t, g})
+		} else {
+			back[t] = append(back[t], ackRange{first: g.First, last: g.Last, kind: ackGap})
+		}
 	}
 	for _, g := range a.back {
 		back[t] = append(back[t], ackRange{first: g.First, last: g.Last, kind: ackRelease})
@@ -36,6 +40,18 @@ func (p *pump) acquire(t tip, rp *kmsg.ShareFetchResponseTopicPartition, deadlin
 		}
 	}
 	limit := p.r.cfg.deliveryLimit
+	if p.r.cfg.bound {
+		// Nothing of what was written or noted is to be known: the transaction
+		// says what is done.
+		for _, it := range a.items {
+			if it.src = t; it.delivery >= limit-2 {
+				*single = append(*single, &batch{items: []item{it}, from: p, grant: b.grant, alone: true})
+			} else {
+				b.items = append(b.items, it)
+			}
+		}
+		return
+	}
 	not := p.claim(t, a.items, back)
 	for _, it := range a.items {
 		if not.Has(it.rec.Offset) {

@@ -69,6 +69,7 @@ func (r *shareReader) manage(ctx context.Context) {
 					eager = time.Now().Add(eagerFor)
 				}
 				epoch, sent, fails = resp.MemberEpoch, topics, 0
+				r.epoch.Store(epoch)
 				next = time.Now().Add(max(time.Duration(resp.HeartbeatIntervalMillis)*time.Millisecond, 100*time.Millisecond))
 				r.cfg.board.trouble(r.cfg.lane+" membership", nil)
 				r.trust(doubt) // what was raised since the heartbeat was sent stays
@@ -81,6 +82,7 @@ func (r *shareReader) manage(ctx context.Context) {
 			case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedMemberEpoch), errors.Is(err, kerr.GroupIDNotFound):
 				r.cfg.log.Info("share group forgot this member; joining anew", "group", r.cfg.group, "reason", err)
 				epoch, sent, forgotten = 0, nil, true
+				r.epoch.Store(0)
 				next = time.Now()
 				r.doubt() // no fetching until it is a member again
 			case errors.Is(err, kerr.UnsupportedVersion):

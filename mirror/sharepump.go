@@ -31,6 +31,10 @@ type pump struct {
 	want map[tip]bool
 	acks map[tip][]ackRange
 	wake chan struct{}
+
+	// renewing is held while locks are renewed: what goes into a transaction
+	// must not be named by a renewal that is under way.
+	renewing sync.Mutex
 }
 
 func newPump(r *shareReader, node int32) *pump {
@@ -169,7 +173,7 @@ func (p *pump) fetch(ctx context.Context) {
 	}
 	// The lock began after the request was sent: this deadline is never late.
 	deadline := sent.Add(p.r.lock())
-	b := &batch{from: p}
+	b := &batch{from: p, grant: p.ses.granted()}
 	var single []*batch
 	back := map[tip][]ackRange{}
 	bad := map[tip]bool{}
@@ -188,7 +192,7 @@ func (p *pump) fetch(ctx context.Context) {
 	if len(back) > 0 {
 		p.ack(back)
 	}
-	if len(b.items) > 0 {
+	if len(b.items) > 0 || len(b.gaps) > 0 {
 		p.ready = append(p.ready, b)
 	}
 	p.ready = append(p.ready, single...)
@@ -247,6 +251,8 @@ func (p *pump) name() string { return fmt.Sprintf("%s broker %d", p.r.cfg.lane, 
 // RENEW (before 4.2) what waits for a lane that is busy with another broker's
 // records is given back instead; what a lane has taken runs into the deadline.
 func (p *pump) renew(ctx context.Context) {
+	p.renewing.Lock()
+	defer p.renewing.Unlock()
 	lock := p.r.lock()
 	due := p.ses.due(time.Now().Add(lock / 2))
 	if len(due) == 0 {
@@ -276,9 +282,10 @@ func (p *pump) renew(ctx context.Context) {
 			p.dropPartition(t)
 		}
 		for _, h := range hs {
-			p.ses.settled(t, h.Range)
 			if results[t] == nil {
-				p.ses.acquired(t, h.Range, sent.Add(p.r.lock()))
+				p.ses.extended(t, h, sent.Add(p.r.lock()))
+			} else {
+				p.ses.settled(t, h.Range)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package mirror
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -39,15 +40,19 @@ type ackRange struct {
 }
 
 // hold is a run of offsets that the broker has locked for this member until
-// the deadline.
+// the deadline. grant tells one acquisition of an offset from the next.
 type hold struct {
 	txn.Range
 	deadline time.Time
+	grant    int64
+	// staged: its acknowledgement is in a transaction, and nothing is sent for
+	// it in the session any more.
+	staged bool
 }
 
 // shareSession is what is known of one share session with one broker. It is
 // pure: no I/O, no clock; the pump that owns it feeds it what it sent and what
-// came back.
+// came back. What is held may be asked for by others at the same time.
 //
 // The broker keeps a list of partitions per session and an epoch that each
 // request must raise by one. epoch 0 means that there is no session: the next
@@ -57,7 +62,10 @@ type shareSession struct {
 	epoch int32
 	want  map[tip]bool // what shall be fetched
 	known map[tip]bool // what the broker's session has
+
+	mu    sync.Mutex
 	holds map[tip][]hold
+	grant int64 // of the last acquisition
 }
 
 func newShareSession() *shareSession {
@@ -104,31 +112,53 @@ func (s *shareSession) raise() {
 // reset forgets the session and every hold, and returns the holds that are
 // lost by it.
 func (s *shareSession) reset() map[tip][]hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	lost := s.holds
 	s.epoch, s.known, s.holds = 0, map[tip]bool{}, map[tip][]hold{}
 	return lost
 }
 
+// granted begins an acquisition: what is acquired from here on is told apart
+// from what was before.
+func (s *shareSession) granted() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grant++
+	return s.grant
+}
+
 // acquired notes that the broker locked r until the deadline.
 func (s *shareSession) acquired(t tip, r txn.Range, deadline time.Time) {
-	s.settled(t, r)
-	s.holds[t] = append(s.holds[t], hold{r, deadline})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(t, r, func(hold) bool { return true })
+	s.holds[t] = append(s.holds[t], hold{Range: r, deadline: deadline, grant: s.grant})
 }
 
 // settled takes r out of the holds: its fate was sent.
 func (s *shareSession) settled(t tip, r txn.Range) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(t, r, func(hold) bool { return true })
+}
+
+// ended takes r out of the holds as far as it is of that grant.
+func (s *shareSession) ended(t tip, r txn.Range, grant int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(t, r, func(h hold) bool { return h.grant == grant })
+}
+
+// drop takes r out of those holds for which of says so. s.mu is held.
+func (s *shareSession) drop(t tip, r txn.Range, of func(hold) bool) {
 	var keep []hold
 	for _, h := range s.holds[t] {
-		if h.Last < r.First || h.First > r.Last {
+		if h.Last < r.First || h.First > r.Last || !of(h) {
 			keep = append(keep, h)
 			continue
 		}
-		if h.First < r.First {
-			keep = append(keep, hold{txn.Range{First: h.First, Last: r.First - 1}, h.deadline})
-		}
-		if h.Last > r.Last {
-			keep = append(keep, hold{txn.Range{First: r.Last + 1, Last: h.Last}, h.deadline})
-		}
+		keep = append(keep, h.without(r)...)
 	}
 	if len(keep) == 0 {
 		delete(s.holds, t)
@@ -137,21 +167,91 @@ func (s *shareSession) settled(t tip, r txn.Range) {
 	s.holds[t] = keep
 }
 
+// without is what is left of h when r is taken out.
+func (h hold) without(r txn.Range) (rest []hold) {
+	if h.First < r.First {
+		a := h
+		a.Last = r.First - 1
+		rest = append(rest, a)
+	}
+	if h.Last > r.Last {
+		b := h
+		b.First = r.Last + 1
+		rest = append(rest, b)
+	}
+	return rest
+}
+
 // holding reports whether every offset of r is held.
 func (s *shareSession) holding(t tip, r txn.Range) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.have(t, r, func(hold) bool { return true })
+}
+
+// holdingAt reports whether every offset of r is held by that grant beyond the
+// given time.
+func (s *shareSession) holdingAt(t tip, r txn.Range, grant int64, at time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.have(t, r, func(h hold) bool { return h.grant == grant && h.deadline.After(at) })
+}
+
+// have reports whether every offset of r is in holds for which of says so.
+// s.mu is held.
+func (s *shareSession) have(t tip, r txn.Range, of func(hold) bool) bool {
 	var set txn.RangeSet
 	for _, h := range s.holds[t] {
-		set.Add(h.First, h.Last)
+		if of(h) {
+			set.Add(h.First, h.Last)
+		}
 	}
 	return len(set.Missing(r.First, r.Last)) == 0
 }
 
-// due returns the holds whose deadline is before the given time.
+// staged notes that r, of that grant, is in a transaction from now on.
+func (s *shareSession) staged(t tip, r txn.Range, grant int64) { s.stage(t, r, grant, true) }
+
+// unstaged notes that the broker has refused to take r into a transaction.
+func (s *shareSession) unstaged(t tip, r txn.Range, grant int64) { s.stage(t, r, grant, false) }
+
+func (s *shareSession) stage(t tip, r txn.Range, grant int64, is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []hold
+	for _, h := range s.holds[t] {
+		if h.grant != grant || h.Last < r.First || h.First > r.Last {
+			all = append(all, h)
+			continue
+		}
+		all = append(all, h.without(r)...)
+		h.First, h.Last, h.staged = max(h.First, r.First), min(h.Last, r.Last), is
+		all = append(all, h)
+	}
+	s.holds[t] = all
+}
+
+// extended notes that h is locked until the deadline, as far as it is still held
+// as it was.
+func (s *shareSession) extended(t tip, h hold, deadline time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.holds[t] {
+		if at := &s.holds[t][i]; at.grant == h.grant && !at.staged && h.First <= at.First && at.Last <= h.Last {
+			at.deadline = deadline
+		}
+	}
+}
+
+// due returns the holds whose deadline is before the given time, apart from
+// those in a transaction.
 func (s *shareSession) due(before time.Time) map[tip][]hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var out map[tip][]hold
 	for t, hs := range s.holds {
 		for _, h := range hs {
-			if h.deadline.Before(before) {
+			if !h.staged && h.deadline.Before(before) {
 				if out == nil {
 					out = map[tip][]hold{}
 				}
@@ -164,9 +264,14 @@ func (s *shareSession) due(before time.Time) map[tip][]hold {
 
 // nextDeadline is the earliest deadline of a hold, zero without one.
 func (s *shareSession) nextDeadline() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var first time.Time
 	for _, hs := range s.holds {
 		for _, h := range hs {
+			if h.staged {
+				continue
+			}
 			if first.IsZero() || h.deadline.Before(first) {
 				first = h.deadline
 			}

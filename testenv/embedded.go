@@ -42,6 +42,9 @@ type EmbeddedOptions struct {
 	// Configs are broker configs, see [kfake.BrokerConfigs]. Default:
 	// group.share.delivery.count.limit=10, which holds for every group.
 	Configs map[string]string
+	// Share has the front own the share groups, with KIP-1289 or as Kafka 4.4
+	// has them. Default: kfake's own. It needs the front, and no ACLs.
+	Share *ShareOptions
 	// Log receives kfake's log at level info. Default: none.
 	Log io.Writer
 	// Fake are further options, applied last. A [kfake.ListenFn] among them
@@ -61,6 +64,9 @@ func StartEmbedded(o EmbeddedOptions) (*Cluster, error) {
 	if o.TLS && o.Network != nil {
 		return nil, errors.New("start embedded cluster: TLS needs TCP, not a virtual network")
 	}
+	if o.Share != nil && (o.ACLs || o.TLS) {
+		return nil, errors.New("start embedded cluster: the front's share groups know no ACLs, and TLS has no front")
+	}
 	c := &Cluster{name: "embedded", sasl: o.SASL}
 	if o.MaxVersions != nil {
 		c.name += " " + strings.TrimPrefix(strings.TrimPrefix(o.MaxVersions.VersionGuess(), "at least "), "v")
@@ -76,10 +82,21 @@ func StartEmbedded(o EmbeddedOptions) (*Cluster, error) {
 	front := c.front
 	if !front.started(c.fake) {
 		c.front = nil
+		if o.Share != nil {
+			c.fake.Close()
+			return nil, errors.New("start embedded cluster: Share needs the front, which a listener among the options replaces")
+		}
+	} else if front.share != nil {
+		if err := front.share.start(c.Opts()); err != nil {
+			c.fake.Close()
+			return nil, fmt.Errorf("start embedded cluster: %w", err)
+		}
 	}
 	c.stop = sync.OnceValue(func() error {
-		c.fake.Close()
+		// The front first: what it handles may ask kfake, which answers nothing
+		// any more when it is closed.
 		front.close()
+		c.fake.Close()
 		return nil
 	})
 	return c, nil
@@ -115,7 +132,7 @@ func (o *EmbeddedOptions) fakeOpts(c *Cluster) ([]kfake.Opt, error) {
 		}
 		opts = append(opts, kfake.TLS(c.certs.server()))
 	} else {
-		c.front = newFront(listen)
+		c.front = newFront(listen, o.Share)
 		opts = append(opts, kfake.ListenFn(c.front.accept))
 	}
 	if o.SASL {

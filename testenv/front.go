@@ -22,6 +22,7 @@ import (
 type Front struct {
 	listen func(network, address string) (net.Listener, error)
 	owners map[int16]owner // fixed when the front is made
+	share  *shareBroker    // nil: share groups are kfake's
 
 	mu        sync.Mutex
 	fake      *kfake.Cluster
@@ -41,7 +42,7 @@ type owner func(x *exchange, next func() error) error
 // errHungUp ends a connection; whoever waits for it sees the connection close.
 var errHungUp = errors.New("connection ended")
 
-func newFront(listen func(network, address string) (net.Listener, error)) *Front {
+func newFront(listen func(network, address string) (net.Listener, error), shares *ShareOptions) *Front {
 	f := &Front{listen: listen, conns: make(map[*frontConn]struct{})}
 	hide := &hiddenPolicies{of: make(map[string]string)}
 	f.owners = map[int16]owner{
@@ -49,6 +50,10 @@ func newFront(listen func(network, address string) (net.Listener, error)) *Front
 		int16(kmsg.DescribeConfigs):         hide.describeConfigs,
 		int16(kmsg.AlterConfigs):            hide.alterConfigs,
 		int16(kmsg.IncrementalAlterConfigs): hide.incrementalAlterConfigs,
+	}
+	if shares != nil {
+		f.share = newShareBroker(f, *shares)
+		f.share.own(f.owners)
 	}
 	return f
 }
@@ -112,6 +117,9 @@ func (l *frontListener) Accept() (net.Conn, error) {
 func (f *Front) close() {
 	if f == nil {
 		return
+	}
+	if f.share != nil {
+		f.share.close()
 	}
 	f.mu.Lock()
 	f.closed = true

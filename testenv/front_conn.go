@@ -43,7 +43,7 @@ func (c *frontConn) serve() {
 	for {
 		select {
 		case frame := <-c.frames:
-			x, err := parseExchange(c.node, frame)
+			x, err := parseExchange(c, frame)
 			if err != nil || c.handle(x) != nil {
 				return
 			}
@@ -89,6 +89,9 @@ func (c *frontConn) handle(x *exchange) error {
 }
 
 func (c *frontConn) own(x *exchange) error {
+	if x.clientID == frontClient {
+		return c.ask(x)
+	}
 	if own := c.front.owners[x.key]; own != nil {
 		return own(x, func() error { return c.ask(x) })
 	}
@@ -124,6 +127,9 @@ func (c *frontConn) ask(x *exchange) error {
 // answered to it: TCP throws answers away if it is closed with unread requests.
 func (c *frontConn) hangUp() {
 	c.broker.end()
+	if c.front.share != nil {
+		c.front.share.hungUp(c)
+	}
 	if half, ok := c.client.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		for open := true; open; {
 			select {

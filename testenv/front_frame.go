@@ -8,6 +8,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceover-mirror/onceover/txn/wire"
 )
 
 // maxFrame is the size of a request that brokers take (socket.request.max.bytes).
@@ -16,6 +18,7 @@ const maxFrame = 100 << 20
 // exchange is one request on a connection and its answer. It belongs to the
 // goroutine that serves the connection.
 type exchange struct {
+	conn     *frontConn
 	node     int32
 	key      int16
 	version  int16
@@ -47,9 +50,9 @@ func readFrame(r io.Reader) ([]byte, error) {
 }
 
 // parseExchange reads the header of a request frame.
-func parseExchange(node int32, frame []byte) (*exchange, error) {
+func parseExchange(c *frontConn, frame []byte) (*exchange, error) {
 	r := kbin.Reader{Src: frame[4:]}
-	x := &exchange{node: node, frame: frame, key: r.Int16(), version: r.Int16(), corr: r.Int32()}
+	x := &exchange{conn: c, node: c.node, frame: frame, key: r.Int16(), version: r.Int16(), corr: r.Int32()}
 	if id := r.NullableString(); id != nil {
 		x.clientID = *id
 	}
@@ -65,7 +68,7 @@ func (x *exchange) request() (kmsg.Request, error) {
 	if x.decoded != nil {
 		return x.decoded, nil
 	}
-	req := kmsg.RequestForKey(x.key)
+	req := x.conn.front.requestFor(x.key)
 	if req == nil {
 		return nil, fmt.Errorf("decode request: unknown key %d", x.key)
 	}
@@ -79,6 +82,14 @@ func (x *exchange) request() (kmsg.Request, error) {
 	}
 	x.decoded = req
 	return req, nil
+}
+
+// requestFor is an empty request of a key, nil if nobody knows it.
+func (f *Front) requestFor(key int16) kmsg.Request {
+	if f.share != nil && key == f.share.o.Form.Key && key != 0 {
+		return &wire.Request{Form: f.share.o.Form}
+	}
+	return kmsg.RequestForKey(key)
 }
 
 // setRequest makes req what is passed on.

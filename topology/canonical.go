@@ -102,7 +102,7 @@ func (f *Flow) canonical() tree {
 	out.boolean("provenance", f.Provenance)
 	out.integer("lanes", f.Lanes)
 	if f.Sink == nil {
-		f.putLedger(&out)
+		f.putExactly(&out)
 		create.boolean("enabled", f.Create.Enabled)
 		create.integer("replication_factor", int(f.Create.ReplicationFactor))
 		out.put("create", create.node())
@@ -117,9 +117,20 @@ func (f *Flow) canonical() tree {
 	return out
 }
 
-// putLedger prints the settings of exactly-once.
-func (f *Flow) putLedger(out *tree) {
+// putExactly prints the settings of exactly-once: those of the ledger, or of
+// what it does without.
+func (f *Flow) putExactly(out *tree) {
 	var transaction, ledger tree
+	if k := f.KIP1289; k != nil {
+		var kip tree
+		kip.integer("key", int(k.Key))
+		kip.integer("draft", int(k.Draft))
+		out.put("kip1289", kip.node())
+		transaction.text("timeout", span(min(f.Transaction.Timeout, MaxKIP1289Timeout)))
+		transaction.text("interval", span(f.Transaction.Interval))
+		out.put("transaction", transaction.node())
+		return
+	}
 	out.text("on_gap", string(f.OnGap))
 	out.text("on_recreate", string(f.OnRecreate))
 	out.text("on_target_recreate", string(f.OnTargetRecreate))

@@ -44,6 +44,7 @@ func yamlKeys(t *testing.T) []string {
 		{"flows[].create.", "flows: [{create: {" + odd + ": 1}}]", "flows[0].create." + odd},
 		{"flows[].transaction.", "flows: [{transaction: {" + odd + ": 1}}]", "flows[0].transaction." + odd},
 		{"flows[].ledger.", "flows: [{ledger: {" + odd + ": 1}}]", "flows[0].ledger." + odd},
+		{"flows[].kip1289.", "flows: [{kip1289: {" + odd + ": 1}}]", "flows[0].kip1289." + odd},
 		{"flows[].limits.", "flows: [{limits: {" + odd + ": 1}}]", "flows[0].limits." + odd},
 	} {
 		for _, key := range keysAt(t, place.text, place.path) {

@@ -17,14 +17,14 @@ func (t *Topology) checkReader(flow *Flow, path string, f *findings) {
 		return
 	}
 	read, protocol := t.reader(flow)
-	if read == ReaderShare && flow.Ordered == OrderedTrue {
+	if read == ReaderShare && flow.Ordered == OrderedTrue && flow.KIP1289 == nil {
 		place, says := path+".read", "read: share"
 		if flow.Read != ReaderShare {
 			place, says = at, "group protocol share"
 		}
 		f.add(place, says+" can't be had with ordered: true: a share group keeps no order", "use read: partition, or ordered: false")
 	}
-	if read == ReaderShare && flow.Guarantee == GuaranteeExactlyOnce {
+	if read == ReaderShare && flow.Guarantee == GuaranteeExactlyOnce && flow.KIP1289 == nil {
 		place, hint := path+".read", "use read: partition or auto"
 		if flow.Read != ReaderShare {
 			place = path + ".guarantee" // the group protocol, on one of its levels, says share
@@ -32,7 +32,12 @@ func (t *Topology) checkReader(flow *Flow, path string, f *findings) {
 		if readerOf(t.protocol(flow)) == ReaderShare {
 			hint = "use read: partition: " + keyProtocol + " says share" // under auto, too
 		}
-		f.add(place, "not supported by this version: exactly-once through share groups", hint)
+		problem := "not supported by this version: exactly-once through share groups"
+		if flow.From == flow.To {
+			problem = "inside one cluster exactly-once through a share group takes kip1289"
+			hint += ", or see docs/KIP1289.md"
+		}
+		f.add(place, problem, hint)
 	}
 	if _, given := flow.Properties[keyGroupID]; given && read == ReaderPartition {
 		f.add(path+".properties."+keyGroupID, "has no effect: this flow never reads through a share group", "remove it")

@@ -14,7 +14,8 @@ type Transaction struct {
 	// Timeout is how long a transaction may stay open before the target's
 	// brokers abort it; 5 s to 15 min. It may be shorter than the session
 	// timeout of the group that hands out shards: a new owner fences the last
-	// one before it reads the ledger. Default: 30 s.
+	// one before it reads the ledger. Default: 30 s; with [KIP1289]
+	// [MaxKIP1289Timeout], which is its most as well.
 	Timeout time.Duration
 	// Interval is the upper bound of the time from the first record of a
 	// transaction to its commit; 1 ms to a quarter of Timeout. A lane that has
@@ -78,8 +79,12 @@ const (
 )
 
 // ledgerKeys are the keys that only a flow to a Kafka cluster can have.
-var ledgerKeys = []string{
-	"transaction", "ledger", "on_gap", "on_recreate", "on_target_recreate",
+var ledgerKeys = append([]string{"transaction"}, ledgerOnly...)
+
+// ledgerOnly are those of them that speak of the ledger, of what is compared
+// with it, or of what it takes.
+var ledgerOnly = []string{
+	"ledger", "on_gap", "on_recreate", "on_target_recreate",
 	"allow_unverified_transactions", "allow_no_topic_ids",
 }
 
@@ -94,6 +99,9 @@ func checkLedger(flow *Flow, path string, f *findings) {
 		f.add(path+".transaction.timeout", fmt.Sprintf("expected %s to %s, got %s", span(minTxnTimeout), span(maxTxnTimeout), span(timeout)),
 			"the target's brokers may allow less: transaction.max.timeout.ms")
 		timeout = maxTxnTimeout // one finding is enough
+	}
+	if flow.KIP1289 != nil {
+		timeout = min(timeout, MaxKIP1289Timeout)
 	}
 	if interval, most := flow.Transaction.Interval, timeout/4; interval < minTxnInterval || interval > most {
 		f.add(path+".transaction.interval", fmt.Sprintf("expected %s to %s, got %s", span(minTxnInterval), span(most), span(interval)),

@@ -230,6 +230,13 @@ func (p *parser) int16(dst *int16) setter {
 	}, "!!int")
 }
 
+func (p *parser) int8(dst *int8) setter {
+	return converted(p, dst, "a whole number", func(s string) (int8, error) {
+		v, err := strconv.ParseInt(s, 10, 8)
+		return int8(v), err
+	}, "!!int")
+}
+
 func (p *parser) duration(dst *time.Duration) setter {
 	return converted(p, dst, `a duration such as "30s"`, time.ParseDuration, "!!str")
 }

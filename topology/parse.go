@@ -137,6 +137,7 @@ func (p *parser) flows(t *Topology) setter {
 			f.Line = n.Line
 			t.Flows = append(t.Flows, f)
 			p.flow(n, path, f)
+			p.boundTimeout(f, path)
 		})
 	}
 }
@@ -168,7 +169,8 @@ func (p *parser) flow(n *yaml.Node, path string, f *Flow) {
 			"shards":             p.integer(&f.Ledger.Shards),
 			"replication_factor": p.int16(&f.Ledger.ReplicationFactor),
 		}),
-		"lanes": p.integer(&f.Lanes),
+		"kip1289": p.kip1289(f),
+		"lanes":   p.integer(&f.Lanes),
 		"create": p.nested(fields{
 			"enabled":            p.boolean(&f.Create.Enabled),
 			"replication_factor": p.int16(&f.Create.ReplicationFactor),

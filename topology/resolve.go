@@ -96,9 +96,13 @@ func (t *Topology) Resolve(f *Flow) (*Resolved, error) {
 }
 
 // reader applies the levels to the choice of the reader: the flow's own
-// "read" and its protocol stand above the worker's protocol.
+// "read" and its protocol stand above the worker's protocol. With kip1289, read:
+// auto is read: share.
 func (t *Topology) reader(f *Flow) (Reader, string) {
 	asked := t.protocol(f)
+	if f.KIP1289 != nil && f.Read == ReaderAuto {
+		return ReaderShare, protocolShare
+	}
 	implied := readerOf(asked)
 	switch {
 	case implied == ReaderAuto:
@@ -175,7 +179,11 @@ func (s settings) protocol(t *Topology, f *Flow, r *Resolved) {
 	} else if v, ok := t.Properties[key]; ok && v.Text == r.Protocol {
 		s.set(key, v.Text, origin("worker", v.Line))
 	} else if r.Protocol != "" {
-		s.set(key, r.Protocol, s["read"].Origin)
+		why := "read"
+		if f.KIP1289 != nil && f.Read == ReaderAuto {
+			why = "kip1289"
+		}
+		s.set(key, r.Protocol, s[why].Origin)
 	} else {
 		s.set(key, "auto", "default")
 	}
@@ -196,6 +204,7 @@ func (s settings) declared(t *Topology, f *Flow, path string) {
 		{"on_target_recreate", string(f.OnTargetRecreate)},
 		{"allow_unverified_transactions", strconv.FormatBool(f.AllowUnverified)},
 		{"allow_no_topic_ids", strconv.FormatBool(f.AllowNoTopicIDs)},
+		{"kip1289", f.KIP1289.text()},
 		{"transaction.timeout", span(f.Transaction.Timeout)},
 		{"transaction.interval", span(f.Transaction.Interval)},
 		{"ledger.shards", strconv.Itoa(f.Ledger.Shards)},

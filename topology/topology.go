@@ -186,8 +186,8 @@ type Flow struct {
 	// two-way mirroring under unchanged names does not loop. Default: true.
 	Provenance bool
 	// Lanes is the number of parallel workers in one process, each with its
-	// own source member and producer. At-least-once only: with exactly-once a
-	// process runs one lane for each shard that it owns. Default: 2.
+	// own source member and producer. Not with a ledger: there a process runs
+	// one lane for each shard that it owns. Default: 2.
 	Lanes int
 	// Transaction bounds the transactions of exactly-once in time.
 	Transaction Transaction
@@ -201,6 +201,10 @@ type Flow struct {
 	// (before Kafka 2.8), where a topic that was deleted and made again can't
 	// be told from the old one. Default: false.
 	AllowNoTopicIDs bool
+	// KIP1289 makes a flow inside one cluster exactly-once without a ledger, by
+	// share acknowledgements in the transaction of the copies. Default: nil,
+	// which is off.
+	KIP1289 *KIP1289
 	// Create says how missing target topics are made.
 	Create Create
 	// Limits bound memory and time.

@@ -143,6 +143,7 @@ func (t *Topology) checkFlow(flow *Flow, path string, f *findings) {
 	lasting(f, path+".limits.lock", flow.Limits.Lock, 15*time.Second, time.Minute)
 	flowLevel.check(flow.Properties, path, f)
 	t.checkReader(flow, path, f)
+	t.checkKIP1289(flow, path, f)
 }
 
 // checkEnds looks at where the flow comes from and goes to.

@@ -34,12 +34,15 @@ const (
 	Inspect
 	// ReadLedger is ListOffsets or Fetch on a ledger partition.
 	ReadLedger
+	// StageShare is TxnShareAcknowledge (KIP-1289). The same acknowledgements
+	// under the same producer epoch are harmless to repeat.
+	StageShare
 
 	requests = iota
 )
 
 var requestNames = [requests]string{
-	"InitProducerID", "AddPartitionsToTxn", "Produce", "EndTxn v1", "EndTxn v2", "inspect transactions", "read ledger",
+	"InitProducerID", "AddPartitionsToTxn", "Produce", "EndTxn v1", "EndTxn v2", "inspect transactions", "read ledger", "TxnShareAcknowledge",
 }
 
 // String names the request.
@@ -111,7 +114,7 @@ func Classify(r Request, err error) Action {
 		return Stop
 	}
 	switch r {
-	case InitProducerID, AddPartitions, Inspect, ReadLedger:
+	case InitProducerID, AddPartitions, Inspect, ReadLedger, StageShare:
 		if unanswered(err) {
 			return Retry
 		}

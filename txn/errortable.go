@@ -17,7 +17,8 @@ type row struct {
 // which part of the broker gives the code, and why the action follows:
 // coordinator = TransactionCoordinator and TransactionStateManager, verifier =
 // AddPartitionsToTxnManager behind a produce request (KIP-890, from 3.6),
-// leader = ReplicaManager, UnifiedLog and ProducerAppendInfo of the partition.
+// leader = ReplicaManager, UnifiedLog and ProducerAppendInfo of the partition,
+// share leader = SharePartitionManager and SharePartition of the drafts of KIP-1289.
 //
 // No EndTxn of v1 is ever repeated. The coordinator gives CONCURRENT_TRANSACTIONS,
 // NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE before it has logged the commit
@@ -44,18 +45,18 @@ var table = func() map[int16]row {
 		kerr.CorruptMessage: {actions: actions{Produce: Abort, ReadLedger: Stop}, hint: "the ledger partition is damaged on the target's disk"},
 		// KafkaApis, leader: the broker's metadata lags, or the topic is gone;
 		// the caller's time decides which.
-		kerr.UnknownTopicOrPartition: {actions: actions{AddPartitions: Retry, Produce: Retry, Inspect: Retry, ReadLedger: Retry}},
+		kerr.UnknownTopicOrPartition: {actions: actions{AddPartitions: Retry, Produce: Retry, Inspect: Retry, ReadLedger: Retry, StageShare: Retry}},
 		// Leader: an election is under way. Sequence numbers make a repeated
 		// produce harmless (KIP-98).
-		kerr.LeaderNotAvailable:    {actions: actions{Produce: Retry, Inspect: Retry, ReadLedger: Retry}},
-		kerr.NotLeaderForPartition: {actions: actions{Produce: Retry, Inspect: Retry, ReadLedger: Retry}},
+		kerr.LeaderNotAvailable:    {actions: actions{Produce: Retry, Inspect: Retry, ReadLedger: Retry, StageShare: Retry}},
+		kerr.NotLeaderForPartition: {actions: actions{Produce: Retry, Inspect: Retry, ReadLedger: Retry, StageShare: Retry}},
 		// Leader: the in-sync replicas did not follow in time; the batch may
 		// be in the log, its sequence number tells (KIP-98). Coordinator: its
 		// own append timed out, which it reports as COORDINATOR_NOT_AVAILABLE;
 		// older ones let it through, and the commit may be logged.
 		kerr.RequestTimedOut: {actions: actions{
 			InitProducerID: Retry, AddPartitions: Retry, Produce: Retry,
-			EndTxnV1: RestartLane, EndTxnV2: Retry, Inspect: Retry, ReadLedger: Retry,
+			EndTxnV1: RestartLane, EndTxnV2: Retry, Inspect: Retry, ReadLedger: Retry, StageShare: Retry,
 		}},
 		kerr.BrokerNotAvailable:  {actions: actions{Produce: Retry, Inspect: Retry, ReadLedger: Retry}},
 		kerr.ReplicaNotAvailable: {actions: actions{Produce: Retry, Inspect: Retry, ReadLedger: Retry}},
@@ -64,7 +65,7 @@ var table = func() map[int16]row {
 		kerr.RecordListTooLarge: {actions: actions{Produce: Abort}},
 		// Verifier: the coordinator did not answer it (KIP-890); the batch is
 		// not in the log.
-		kerr.NetworkException: {actions: actions{AddPartitions: Retry, Produce: Retry, Inspect: Retry, ReadLedger: Retry}},
+		kerr.NetworkException: {actions: actions{AddPartitions: Retry, Produce: Retry, Inspect: Retry, ReadLedger: Retry, StageShare: Retry}},
 		// Coordinator: it moves, loads, or could not append to its log
 		// (appendTransactionToLog maps NOT_ENOUGH_REPLICAS, a timeout and
 		// UNKNOWN_TOPIC_OR_PARTITION to 15; NOT_LEADER and a storage error to
@@ -84,7 +85,7 @@ var table = func() map[int16]row {
 		// KafkaApis: Write on the topic. The topic stops, not the lane; the
 		// ledger itself is another matter.
 		kerr.TopicAuthorizationFailed: {
-			actions: actions{AddPartitions: Abort, Produce: Abort, Inspect: Stop, ReadLedger: Stop},
+			actions: actions{AddPartitions: Abort, Produce: Abort, Inspect: Stop, ReadLedger: Stop, StageShare: RestartLane},
 			hint:    "grant Read, Write and Describe on the flow's ledger and map topics",
 		},
 		// KafkaApis: ListTransactions and DescribeProducers, and idempotence
@@ -100,10 +101,13 @@ var table = func() map[int16]row {
 		kerr.UnsupportedSaslMechanism: {actions: everywhere(Stop), hint: "see the sasl settings of the target cluster"},
 		kerr.IllegalSaslState:         {actions: everywhere(Stop), hint: "see the sasl settings of the target cluster"},
 		kerr.SaslAuthenticationFailed: {actions: everywhere(Stop), hint: "see the sasl settings of the target cluster"},
-		kerr.UnsupportedVersion:       {actions: everywhere(Stop), hint: "the target brokers can't do this; guarantee: at-least-once needs no transactions"},
+		kerr.UnsupportedVersion: {
+			actions: everywhere(Stop),
+			hint:    "the target brokers can't do this; guarantee: at-least-once needs no transactions, and kip1289 needs share.version 3 and transaction.version 2",
+		},
 		// KafkaApis, coordinator: an empty id, an epoch without an id: a fault
 		// of ours that no repetition mends.
-		kerr.InvalidRequest: {actions: everywhere(Stop)},
+		kerr.InvalidRequest: {actions: invalid},
 		// ListTransactions v2 with a pattern.
 		kerr.InvalidRegularExpression: {actions: actions{Inspect: Stop}},
 		// Leader: a batch before this one is missing, or the leader lost the
@@ -139,19 +143,32 @@ var table = func() map[int16]row {
 			actions: everywhere(Stop),
 			hint:    "grant Write and Describe on the flow's transactional ids (prefix onceover.<flow>.)",
 		},
+		// Group coordinator, asked by the share leader before anything is staged:
+		// the member is gone, or its epoch is not the one of the last heartbeat.
+		kerr.UnknownMemberID:   {actions: actions{StageShare: RestartLane}},
+		kerr.GroupIDNotFound:   {actions: actions{StageShare: RestartLane}},
+		kerr.FencedMemberEpoch: {actions: actions{StageShare: RestartLane}},
+		kerr.StaleMemberEpoch:  {actions: actions{StageShare: RestartLane}},
+		// KafkaApis: Read on the share group.
+		kerr.GroupAuthorizationFailed: {actions: actions{StageShare: Stop}, hint: "grant Read on the flow's share group"},
+		// Share leader: an offset is not in this member's hands any more: its
+		// lock ran out, or another transaction has it.
+		kerr.InvalidRecordState: {actions: actions{StageShare: RestartLane}},
+		// Share leader: its view of the share partition is not the newest.
+		kerr.FencedStateEpoch: {actions: actions{StageShare: RestartLane}},
 		// KafkaApis: AddPartitionsToTxn is all or nothing; the code of another
 		// partition in the answer says why.
 		kerr.OperationNotAttempted: {actions: actions{AddPartitions: Abort}},
 		// Leader: the log directory is failing over.
 		kerr.KafkaStorageError: {actions: actions{Produce: Retry, Inspect: Retry, ReadLedger: Retry}},
 		// Leader, KIP-320: the client's or the broker's leader epoch is old.
-		kerr.FencedLeaderEpoch:  {actions: actions{Inspect: Retry, ReadLedger: Retry}},
+		kerr.FencedLeaderEpoch:  {actions: actions{Inspect: Retry, ReadLedger: Retry, StageShare: Retry}},
 		kerr.UnknownLeaderEpoch: {actions: actions{Inspect: Retry, ReadLedger: Retry}},
 		// Leader, KIP-207: a new leader's high watermark has not caught up. A
 		// ledger read to that end would miss commits.
 		kerr.OffsetNotAvailable: {actions: actions{ReadLedger: Retry}},
 		// Leader, KIP-516: metadata lags, or the topic was recreated.
-		kerr.UnknownTopicID:      {actions: actions{Produce: Retry, ReadLedger: Retry}},
+		kerr.UnknownTopicID:      {actions: actions{Produce: Retry, ReadLedger: Retry, StageShare: Retry}},
 		kerr.InconsistentTopicID: {actions: actions{ReadLedger: Retry}},
 		// KIP-227, fetch sessions: the next fetch opens a new one.
 		kerr.FetchSessionIDNotFound:   {actions: actions{ReadLedger: Retry}},
@@ -173,13 +190,21 @@ var table = func() map[int16]row {
 
 // coordinator are the actions for a coordinator that is busy or elsewhere.
 var coordinator = actions{
-	InitProducerID: Retry, AddPartitions: Retry, Produce: Retry, EndTxnV1: RestartLane, EndTxnV2: Retry, Inspect: Retry,
+	InitProducerID: Retry, AddPartitions: Retry, Produce: Retry, EndTxnV1: RestartLane, EndTxnV2: Retry, Inspect: Retry, StageShare: Retry,
 }
 
 // transactional gives a to every request of a producer.
 func transactional(a Action) actions {
-	return actions{InitProducerID: a, AddPartitions: a, Produce: a, EndTxnV1: a, EndTxnV2: a}
+	return actions{InitProducerID: a, AddPartitions: a, Produce: a, EndTxnV1: a, EndTxnV2: a, StageShare: a}
 }
+
+// invalid are the actions for a request that can't be right. For a stage it may
+// be one whose offsets are past what was acquired: they come again.
+var invalid = func() actions {
+	all := everywhere(Stop)
+	all[StageShare] = RestartLane
+	return all
+}()
 
 // everywhere gives a to every request.
 func everywhere(a Action) actions {

@@ -23,10 +23,12 @@ type (
 	// Otherwise it hangs: Stop.
 	evReadErr struct{ action Action }
 	// evBegin: there is output. v2 is what the brokers finalised as of now; it
-	// holds for the whole transaction.
-	evBegin struct{ v2 bool }
+	// holds for the whole transaction. share: share acknowledgements stand in it
+	// for positions and map (KIP-1289).
+	evBegin struct{ v2, share bool }
 	// evSent: n copies were handed to the producer; in Flushing, n records of
-	// ledger and map.
+	// ledger and map, or the acknowledgements of n source partitions to their
+	// leaders.
 	evSent struct{ n int }
 	// evProduced: n copies were answered well, under this id.
 	evProduced struct {
@@ -47,6 +49,12 @@ type (
 	// evMapWritten: the n map records were answered well. They cover every
 	// copy that has a place in the map; n may be 0.
 	evMapWritten struct {
+		n  int
+		id producerID
+	}
+	// evStaged: the acknowledgements of n source partitions are staged under
+	// this id, and these are all that the transaction has.
+	evStaged struct {
 		n  int
 		id producerID
 	}
@@ -79,6 +87,7 @@ func (evProduced) event()        {}
 func (evProduceErr) event()      {}
 func (evPositionWritten) event() {}
 func (evMapWritten) event()      {}
+func (evStaged) event()          {}
 func (evFlushOK) event()         {}
 func (evFlushErr) event()        {}
 func (evCommit) event()          {}

@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceover-mirror/onceover/txn/wire"
 )
 
 // Capabilities is what a cluster can do, the weakest of its brokers deciding.
@@ -53,6 +55,33 @@ func (c *Capabilities) ShareGroups() bool {
 func (c *Capabilities) Renew() bool {
 	v, ok := c.versions[int16(kmsg.ShareAcknowledge)]
 	return ok && v >= 2
+}
+
+// ShareTransactions is what is missing for share acknowledgements inside a
+// transaction (KIP-1289) in that form; empty when nothing is. The finalised
+// features decide: Kafka 4.4 lists the keys of the first two drafts for other
+// requests. The key has to be listed besides.
+func (c *Capabilities) ShareTransactions(f wire.Form) []Finding {
+	var out []Finding
+	if v := c.Features[FeatureShare]; v < 3 {
+		out = append(out, Finding{
+			fmt.Sprintf("share.version %d is finalised, KIP-1289 needs 3", v),
+			"no released Kafka has it yet (4.4 has 2); remove kip1289 from the flow",
+		})
+	}
+	if v := c.Features[FeatureTransaction]; v < 2 {
+		out = append(out, Finding{
+			fmt.Sprintf("transaction.version %d is finalised, KIP-1289 needs 2", v),
+			"finalise it (kafka-features.sh upgrade --feature transaction.version=2)",
+		})
+	}
+	if _, ok := c.versions[f.Key]; !ok {
+		out = append(out, Finding{
+			fmt.Sprintf("not every broker lists request %d (TxnShareAcknowledge)", f.Key),
+			"set kip1289.key and kip1289.draft to what the brokers speak",
+		})
+	}
+	return out
 }
 
 // ConsumerProtocol reports whether the KIP-848 consumer protocol is finalised

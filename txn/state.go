@@ -19,7 +19,8 @@ const (
 	// Reading: the fence stands, and the ledger partition is read to the end
 	// that its leader gave after the fence. Nothing may be fetched from the
 	// source: its positions are not known. Left with the positions, which also
-	// decide a transaction that was in doubt.
+	// decide a transaction that was in doubt. A session without a ledger passes
+	// through: what did not commit its share group hands out again.
 	Reading
 	// Ready: positions are known and no transaction is open. Left by the first
 	// output.
@@ -30,7 +31,8 @@ const (
 	Open
 	// Flushing: a commit is asked for. No further copy may be sent, for the
 	// positions would not cover it; positions and map are written, and every
-	// answer is waited for. Left for Ending only when all of them are good.
+	// answer is waited for; in a session without a ledger the share
+	// acknowledgements are staged. Left for Ending only when all of them are good.
 	Flushing
 	// Ending: EndTxn is out. Nothing may be written. Left for Ready by a clean
 	// answer; without one for Unclear (commit) or Fencing (abort).
@@ -96,8 +98,11 @@ type machine struct {
 
 	// v2 tells that its EndTxn is one of v5 or later.
 	v2 bool
+	// share tells that share acknowledgements stand for positions and map, and
+	// staged that all of them are in the transaction.
+	share, staged bool
 	// copies counts the copies handed to the producer, entries the records of
-	// ledger and map; waiting and owed those of them that were not answered
+	// ledger and map, or the partitions to be staged; waiting and owed those of them that were not answered
 	// yet.
 	copies, entries, waiting, owed int
 	// mapped tells that the map is complete.
@@ -116,8 +121,17 @@ type machine struct {
 }
 
 // open is m with a transaction begun.
-func (m machine) open(v2 bool) machine {
-	return machine{state: Open, id: m.id, v2: v2}
+func (m machine) open(v2, share bool) machine {
+	return machine{state: Open, id: m.id, v2: v2, share: share}
+}
+
+// bound reports whether what makes the copies count once is in the transaction:
+// positions and map, or the acknowledgements.
+func (m machine) bound() bool {
+	if m.share {
+		return m.staged
+	}
+	return m.wrote != nil && (m.copies == 0 || m.mapped)
 }
 
 // clean reports whether every record of the transaction was answered well.

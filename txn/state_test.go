@@ -166,7 +166,7 @@ func parseEvent(text string) (event, error) {
 	case "readErr":
 		ev = evReadErr{action()}
 	case "begin":
-		ev = evBegin{arg(0) == "v2"}
+		ev = evBegin{v2: arg(0) == "v2", share: arg(1) == "share"}
 	case "sent":
 		ev = evSent{number(0)}
 	case "produced":
@@ -235,7 +235,7 @@ func TestStepKeepsItsPromises(t *testing.T) {
 		events = append(events, evInitErr{a}, evReadErr{a}, evProduceErr{a}, evFlushErr{a}, evEndErr{a})
 	}
 	events = append(events,
-		evAssigned{}, evInitOK{id}, evLedgerRead{pos}, evLedgerRead{Positions{at: 4}}, evBegin{true}, evBegin{false},
+		evAssigned{}, evInitOK{id}, evLedgerRead{pos}, evLedgerRead{Positions{at: 4}}, evBegin{v2: true}, evBegin{v2: false},
 		evSent{1}, evSent{2}, evProduced{1, id}, evProduced{1, other}, evPositionWritten{1, pos, id}, evPositionWritten{1, pos, other}, evPositionWritten{1, Positions{}, id},
 		evMapWritten{1, id}, evMapWritten{0, producerID{}}, evFlushOK{}, evCommit{}, evAbort{},
 		evEndOK{id}, evEndOK{producerID{7, 4}}, evEndOK{other}, evLost{}, evClose{})

@@ -6,8 +6,9 @@ import "fmt"
 // and what is to be done, in order. It is pure. These hold in it, whatever the
 // events:
 //   - A commit goes out only when every record of the transaction was answered
-//     well under one producer id, and positions and map are among them. A
-//     produce that failed can't be followed by a commit.
+//     well under one producer id, and positions and map are among them, or
+//     every share acknowledgement is staged. A produce or a stage that failed
+//     can't be followed by a commit.
 //   - After anything unclean no EndTxn is sent but InitProducerID, and the
 //     ledger is read before the next transaction (ledger section 3).
 //   - An id that changes other than by EndTxn of v2 leads back to the fence.
@@ -36,7 +37,7 @@ func step(m machine, ev event) (machine, []effect) {
 		return m.reading(ev)
 	case Ready:
 		if ev, ok := ev.(evBegin); ok {
-			return m.open(ev.v2), nil
+			return m.open(ev.v2, ev.share), nil
 		}
 	case Open:
 		return m.opened(ev)
@@ -141,7 +142,7 @@ func (m machine) flushing(ev event) (machine, []effect) {
 	case evProduced:
 		return m.produced(ev)
 	case evPositionWritten:
-		if m.wrote != nil || ev.positions == nil || ev.n == 0 || len(ev.positions) == 0 && m.copies > 0 {
+		if m.share || m.wrote != nil || ev.positions == nil || ev.n == 0 || len(ev.positions) == 0 && m.copies > 0 {
 			panic(m.wrong(ev) + ": positions are written once, and cover what was copied")
 		}
 		if m.foreign(ev, m.owed, ev.n, ev.id) {
@@ -149,6 +150,16 @@ func (m machine) flushing(ev event) (machine, []effect) {
 		}
 		m.owed -= ev.n
 		m.wrote = ev.positions
+		return m, nil
+	case evStaged:
+		if !m.share || m.staged || ev.n == 0 {
+			panic(m.wrong(ev) + ": acknowledgements are staged once, all of them")
+		}
+		if m.foreign(ev, m.owed, ev.n, ev.id) {
+			return m.unclean(RestartLane)
+		}
+		m.owed -= ev.n
+		m.staged = true
 		return m, nil
 	case evMapWritten:
 		if m.foreign(ev, m.owed, ev.n, ev.id) {
@@ -167,8 +178,8 @@ func (m machine) flushing(ev event) (machine, []effect) {
 			// was not answered well.
 			return m.unclean(RestartLane)
 		}
-		if m.wrote == nil || m.copies > 0 && !m.mapped {
-			panic(m.wrong(ev) + ": without positions or map")
+		if !m.bound() {
+			panic(m.wrong(ev) + ": without positions and map, or acknowledgements")
 		}
 		m.state, m.commits, m.leads = Ending, true, Ready
 		return m, []effect{sendCommit}
@@ -268,6 +279,10 @@ func (m machine) unended(a Action) (machine, []effect) {
 		return machine{state: m.leads}, []effect{dropBuffered, deliverUnknown}
 	}
 	next, todo := machine{doubt: m.wrote}.again(a)
+	if m.share {
+		// Nothing is there to decide it: the group hands out what is not final.
+		return next, append([]effect{dropBuffered, deliverUnknown}, todo...)
+	}
 	return next, append([]effect{dropBuffered}, todo...)
 }
 

@@ -16,8 +16,9 @@ import (
 )
 
 // failpointVar names the point at which the process kills itself, as
-// "<role> <request> <written|read> <n>": when the nth request of that name was
-// written by, or the answer to it read by, clients of that role together.
+// "<role> <request> <written|read> <n>": when the nth request of that name, or
+// of that key where it has none, was written by, or the answer to it read by,
+// clients of that role together.
 const failpointVar = "ONCEOVER_FAILPOINT"
 
 // failpoint counts requests of one kind.
@@ -58,6 +59,9 @@ func parseFailpoint(text string) (*failpoint, error) {
 	}
 	p := &failpoint{role: words[0], key: -1, read: words[2] == "read"}
 	p.after.Store(n)
+	if key, err := strconv.ParseInt(words[1], 10, 16); err == nil {
+		p.key = int16(key)
+	}
 	for key := range kmsg.MaxKey + 1 {
 		if kmsg.NameForKey(int16(key)) == words[1] {
 			p.key = int16(key)

@@ -57,5 +57,7 @@ func (c *campaign) killAt(slot int, p point) {
 		c.t.Fatalf("%s ended with %v at point %q:\n%s", proc.name, proc.cmd.ProcessState, p.fault(), proc.out.tail(20))
 	}
 	c.history.fire(p.fault(), "no. %d, w%d", n, slot)
-	c.left(proc)
+	if c.exactly {
+		c.left(proc)
+	}
 }

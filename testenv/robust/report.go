@@ -18,6 +18,9 @@ func (c *campaign) report(v verdict) string {
 	if c.exactly {
 		how = "partition, exactly-once"
 	}
+	if c.bound {
+		how = "share, exactly-once"
+	}
 	line := fmt.Sprintf("seed %d, read: %s, %s -> %s: %s; %d records, %d missing, %d copies too many (%.2f %%)",
 		c.seed, how, c.source.Name(), c.target.Name(), strings.Join(faults, ", "),
 		v.source, len(v.copies.Missing), v.duplicates(), 100*float64(v.duplicates())/float64(max(1, v.source)))

@@ -27,6 +27,7 @@ import (
 
 	"github.com/onceover-mirror/onceover/testenv"
 	"github.com/onceover-mirror/onceover/topology"
+	"github.com/onceover-mirror/onceover/txn/wire"
 )
 
 const (
@@ -46,8 +47,11 @@ type setting struct {
 	partitions     int32 // default 6
 	replicas       int16 // of the source topic, default 1
 	rate           int   // records a second, default 4000
-	// exactly once instead of at least once.
+	// exactly once by a ledger instead of at least once.
 	exactly bool
+	// bound: exactly once inside the source cluster, with acknowledgements bound
+	// to transactions (KIP-1289).
+	bound bool
 	// transaction is the transaction timeout of exactly-once, default 5 s.
 	transaction time.Duration
 	// binary to run, default the one that is shipped.
@@ -95,6 +99,9 @@ func begin(t *testing.T, seed int64, s setting) *campaign {
 	c.history.log = t.Logf
 	c.declare(name)
 	s.source.CreateTopic(t, c.topic, s.partitions, s.replicas, nil)
+	if s.bound {
+		s.source.CreateTopic(t, c.into(), s.partitions, s.replicas, nil)
+	}
 	if s.exactly {
 		c.targetClient = s.target.Client(t)
 		c.findShards()
@@ -120,6 +127,17 @@ func begin(t *testing.T, seed int64, s setting) *campaign {
 		c.copying(slot)
 	}
 	return c
+}
+
+// boundForm is the form of TxnShareAcknowledge that bound campaigns speak.
+var boundForm = wire.Form{Key: 95, Draft: wire.DraftGaps}
+
+// into is the topic that the copies are in.
+func (c *campaign) into() string {
+	if c.bound {
+		return "copy." + c.topic
+	}
+	return c.topic
 }
 
 // all are the partitions of the topic.
@@ -161,10 +179,18 @@ func (c *campaign) declare(name string) {
 	if c.exactly {
 		f.Guarantee, f.Read, f.Transaction.Timeout = topology.GuaranteeExactlyOnce, topology.ReaderPartition, c.transaction
 	}
+	if c.bound {
+		f.Guarantee, f.Transaction.Timeout = topology.GuaranteeExactlyOnce, c.transaction
+		f.KIP1289 = &topology.KIP1289{Key: boundForm.Key, Draft: int8(boundForm.Draft)}
+		f.To, f.Rename = "source", "copy.{topic}"
+	}
 	f.Limits.Refresh, f.Limits.Shutdown, f.Limits.Lock = time.Second, stopWithin-time.Second, lock
 	top := &topology.Topology{
 		Clusters: map[string]*topology.Cluster{"source": c.source.Topology("source"), "target": c.target.Topology("target")},
 		Flows:    []*topology.Flow{f},
+	}
+	if c.bound {
+		delete(top.Clusters, "target")
 	}
 	groups, err := top.Resolve(f)
 	if err != nil {
@@ -296,7 +322,7 @@ func (c *campaign) finish(faults map[fault]int) verdict {
 
 func (c *campaign) judge(acked []*kgo.Record) verdict {
 	c.t.Helper()
-	v := judge(acked, c.source.ReadAll(c.t, c.topic), c.target.ReadAll(c.t, c.topic), c.exactly || c.reader == topology.ReaderPartition)
-	v.exactly = c.exactly
+	v := judge(acked, c.source.ReadAll(c.t, c.topic), c.target.ReadAll(c.t, c.into()), c.exactly || c.reader == topology.ReaderPartition)
+	v.exactly = c.exactly || c.bound
 	return v
 }

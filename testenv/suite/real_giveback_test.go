@@ -33,7 +33,7 @@ func (s *stuck) Put(ctx context.Context, _ []*kgo.Record) error {
 // its last delivery is noted, and copied by offset.
 func TestRealShareGivingBackLosesNothing(t *testing.T) {
 	t.Parallel()
-	w := World{testenv.Real(t, "4.4.0"), testenv.Embedded(t), topology.ReaderShare, topology.GuaranteeAtLeastOnce}
+	w := World{Source: testenv.Real(t, "4.4.0"), Target: testenv.Embedded(t), Reader: topology.ReaderShare, Guarantee: topology.GuaranteeAtLeastOnce}
 	const topic, rounds = "giveback", 12
 	w.Source.CreateTopic(t, topic, 1, 1, nil)
 	w.Source.Produce(t, testenv.Records(topic, 1, 50, 81)...)
@@ -60,5 +60,5 @@ func TestRealShareGivingBackLosesNothing(t *testing.T) {
 		t.Errorf("%d offsets lost", st.Lost)
 	}
 	p.Stop()
-	w.same(t, topic, topic)
+	w.same(t, topic)
 }

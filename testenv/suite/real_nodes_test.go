@@ -20,7 +20,7 @@ import (
 // it. The target is embedded, to leave the memory to the source.
 func TestRealNodes(t *testing.T) {
 	t.Parallel()
-	w := World{testenv.Real(t, "4.4.0", testenv.RealOptions{Nodes: 3}), testenv.Embedded(t), topology.ReaderShare, topology.GuaranteeAtLeastOnce}
+	w := World{Source: testenv.Real(t, "4.4.0", testenv.RealOptions{Nodes: 3}), Target: testenv.Embedded(t), Reader: topology.ReaderShare, Guarantee: topology.GuaranteeAtLeastOnce}
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, World)

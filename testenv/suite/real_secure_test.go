@@ -109,7 +109,7 @@ func testDeclared(t *testing.T, w secured) {
 		t.Errorf("reader %s: %s", st.Reader, st.Why)
 	}
 	p.Stop()
-	w.same(t, topic, topic)
+	w.same(t, topic)
 }
 
 func testWrongPassword(t *testing.T, w secured) {

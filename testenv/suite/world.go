@@ -17,6 +17,7 @@ import (
 	"github.com/onceover-mirror/onceover/mirror"
 	"github.com/onceover-mirror/onceover/testenv"
 	"github.com/onceover-mirror/onceover/topology"
+	"github.com/onceover-mirror/onceover/txn/wire"
 )
 
 // World is a pair of clusters to run the contract on.
@@ -27,6 +28,22 @@ type World struct {
 	Reader topology.Reader
 	// Guarantee that the flows ask for.
 	Guarantee topology.Guarantee
+	// Form of TxnShareAcknowledge that the flows use, inside of Source, which
+	// Target is too; zero for flows between two clusters.
+	Form wire.Form
+}
+
+// copied is the topic that a topic's copies go to.
+func (w World) copied(topic string) string {
+	if w.Form != (wire.Form{}) {
+		return "copy." + topic
+	}
+	return topic
+}
+
+// ledger reports whether the flows keep a ledger.
+func (w World) ledger() bool {
+	return w.Guarantee == topology.GuaranteeExactlyOnce && w.Form == (wire.Form{})
 }
 
 // flow declares a flow from the world's source to its target, with short
@@ -36,6 +53,10 @@ func (w World) flow(name string, topics ...string) *topology.Flow {
 	f.From, f.To = "source", "target"
 	f.Topics.Include = topics
 	f.Guarantee = w.Guarantee
+	if w.Form != (wire.Form{}) {
+		f.To, f.Rename = "source", "copy.{topic}"
+		f.KIP1289 = &topology.KIP1289{Key: w.Form.Key, Draft: int8(w.Form.Draft)}
+	}
 	f.Limits.Refresh = time.Second
 	f.Limits.Shutdown = 20 * time.Second
 	f.Limits.Lock = 15 * time.Second
@@ -138,8 +159,14 @@ func Eventually(t testing.TB, within time.Duration, what string, ok func() (bool
 	}
 }
 
-// arrived waits until a target topic has at least n committed records.
+// arrived waits until a topic's copy has at least n committed records.
 func (w World) arrived(t testing.TB, topic string, n int, within time.Duration) []*kgo.Record {
+	t.Helper()
+	return w.arrivedIn(t, w.copied(topic), n, within)
+}
+
+// arrivedIn waits until a target topic has at least n committed records.
+func (w World) arrivedIn(t testing.TB, topic string, n int, within time.Duration) []*kgo.Record {
 	t.Helper()
 	var got []*kgo.Record
 	Eventually(t, within, "records on the target", func() (bool, string) {
