@@ -96,6 +96,10 @@ func (b *shareBroker) own(owners map[int16]owner) {
 	if b.o.Form.Key != 0 {
 		owners[b.o.Form.Key] = b.txnAcknowledge
 	}
+	describe := owners[int16(kmsg.DescribeConfigs)]
+	owners[int16(kmsg.DescribeConfigs)] = func(x *exchange, next func() error) error {
+		return b.describeGroupConfigs(x, func() error { return describe(x, next) })
+	}
 	inner := owners[int16(kmsg.IncrementalAlterConfigs)]
 	owners[int16(kmsg.IncrementalAlterConfigs)] = func(x *exchange, next func() error) error {
 		return b.alterGroupConfigs(x, func() error { return inner(x, next) })

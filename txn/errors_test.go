@@ -24,15 +24,15 @@ var strangers = map[string][]*kerr.Error{
 		kerr.TelemetryTooLarge, kerr.ThrottlingQuotaExceeded, kerr.SecurityDisabled, kerr.LogDirNotFound,
 	},
 	"groups": {
-		kerr.OffsetMetadataTooLarge, kerr.IllegalGeneration, kerr.InconsistentGroupProtocol, kerr.InvalidGroupID, kerr.UnknownMemberID,
-		kerr.InvalidSessionTimeout, kerr.RebalanceInProgress, kerr.InvalidCommitOffsetSize, kerr.GroupAuthorizationFailed, kerr.NonEmptyGroup,
-		kerr.GroupIDNotFound, kerr.MemberIDRequired, kerr.GroupMaxSizeReached, kerr.FencedInstanceID, kerr.GroupSubscribedToTopic,
-		kerr.UnstableOffsetCommit, kerr.FencedMemberEpoch, kerr.UnreleasedInstanceID, kerr.UnsupportedAssignor, kerr.StaleMemberEpoch,
+		kerr.OffsetMetadataTooLarge, kerr.IllegalGeneration, kerr.InconsistentGroupProtocol, kerr.InvalidGroupID,
+		kerr.InvalidSessionTimeout, kerr.RebalanceInProgress, kerr.InvalidCommitOffsetSize, kerr.NonEmptyGroup,
+		kerr.MemberIDRequired, kerr.GroupMaxSizeReached, kerr.FencedInstanceID, kerr.GroupSubscribedToTopic,
+		kerr.UnstableOffsetCommit, kerr.UnreleasedInstanceID, kerr.UnsupportedAssignor,
 		kerr.GroupDeletionFailed, kerr.StreamsInvalidTopology, kerr.StreamsInvalidTopologyEpoch, kerr.StreamsTopologyFenced,
 		kerr.StreamsTopologyDescriptionUpdateFailed,
 	},
 	"share groups": {
-		kerr.InvalidRecordState, kerr.ShareSessionNotFound, kerr.InvalidShareSessionEpoch, kerr.FencedStateEpoch, kerr.ShareSessionLimitReached,
+		kerr.ShareSessionNotFound, kerr.InvalidShareSessionEpoch, kerr.ShareSessionLimitReached,
 	},
 	"administration": {
 		kerr.TopicAlreadyExists, kerr.InvalidPartitions, kerr.InvalidReplicationFactor, kerr.InvalidReplicaAssignment, kerr.InvalidConfig,
