@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/onceover-mirror/onceover/mirror"
 	"github.com/onceover-mirror/onceover/testenv"
 	"github.com/onceover-mirror/onceover/topology"
 	"github.com/onceover-mirror/onceover/txn"
@@ -191,8 +192,14 @@ func TestBoundAfterLedger(t *testing.T) {
 	run.Stop()
 	w.arrived("copy.t", 180)
 	testenv.AssertExactlyOnce(t, w.source.ReadStable(t, "t"), w.source.ReadStable(t, "copy.t"), unordered)
-	// The ledger says that it was not part of this.
+	// The ledger was no part of this, and takes it over when it is told to.
 	w.stops(strong, "suspended", "mirror ledger resume")
+	if _, err := w.change(strong, mirror.LedgerChange{Action: mirror.LedgerResume}); err != nil {
+		t.Fatal(err)
+	}
+	w.more("t", 3, 30, 4)
+	w.runs(strong, "copy.t", 210)
+	testenv.AssertExactlyOnce(t, w.source.ReadStable(t, "t"), w.source.ReadStable(t, "copy.t"), unordered)
 }
 
 // A ledger that was made and never used is in nobody's way.
